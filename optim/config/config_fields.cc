@@ -460,10 +460,12 @@ constexpr ConfigField kFields[] = {
      "Memory that training may use in all: 900MiB, 2GiB (default: what is free)",
      {.min = 1, .unit = Unit::kBytes, .on_resume = kFree}},
     {"step", "allow_lossy_memory", kSteps, {&kNeedsBudget}, &C::allow_lossy_memory, "",
-     "Lets `memory_budget` take what changes numbers, too, if nothing else fits: 8-bit moments, bf16 weights",
+     "Lets `memory_budget` take what changes numbers, too, if nothing else fits: 8-bit moments, bf16 weights, "
+     "gradients of low rank, Adafactor",
      {.on_resume = kFree}},
     {"run", "ladder", kTaskPlan | kTaskBench, {&kAlways}, &C::ladder, "",
-     "Shows every way to train this model within less memory: bytes by kind, time, and what it changes in the numbers",
+     "Shows every way to train this model within less memory: bytes by kind, time, and what it changes in the "
+     "numbers; plan shows adapters beside the frozen model, too",
      {.transient = true, .on_resume = kFree}},
     {"step", "optimizer_in_backward", kSteps, {&kAlways}, &C::optimizer_in_backward, "WHEN",
      "Updates each weight during the backward pass, so that few gradients are in memory at a time. yes; no; auto: if "
@@ -479,11 +481,12 @@ constexpr ConfigField kFields[] = {
      "Adaptive gradient clipping: limits the norm of an output unit's gradient to RATIO times that of its weights; 0: "
      "off", {.min = 0, .on_resume = kChanges}},
     {"step", "optimizer", kRules, {&kAlways}, &C::optimizer, "NAME",
-     "sgd, adam, adamw, rmsprop, adagrad, lion, lamb, lars, adafactor, muon, schedule_free_adamw, galore_adamw "
-     "(moments of projected gradients), adamw8bit or lion8bit (moments of 8 bits) or onnx:FILE (an ONNX "
-     "model of the update rule; onnx:model: that of the model's training_info, the default where it has one)",
-     {.choices = "sgd|adam|adamw|rmsprop|adagrad|lion|lamb|lars|adafactor|muon|schedule_free_adamw|galore_adamw|"
-                 "adamw8bit|lion8bit",
+     "sgd, adam, adamw, rmsprop, adagrad, lion, lamb, lars, adafactor, adafactor_unscaled (whose rate does not follow "
+     "the weights), muon, schedule_free_adamw, galore_adamw (moments of projected gradients), adamw8bit or lion8bit "
+     "(moments of 8 bits) or onnx:FILE (an ONNX model of the update rule; onnx:model: that of the model's "
+     "training_info, the default where it has one)",
+     {.choices = "sgd|adam|adamw|rmsprop|adagrad|lion|lamb|lars|adafactor|adafactor_unscaled|muon|schedule_free_adamw|"
+                 "galore_adamw|adamw8bit|lion8bit",
       .also = NamesOnnxRule,
       .also_text = " or onnx:FILE"}},
     {"step", "lr", kTaskTrain | kTaskGraph, {&kAlways}, &C::lr, "[GLOB=]X",

@@ -84,12 +84,12 @@ constexpr Synonym kSynonyms[] = {
     Same("adam_epsilon", kHf, "eps"),
     Words("optim", kHf, "optimizer",
           "adamw_torch=adamw|adamw_torch_fused=adamw|adamw_hf=adamw|adamw_apex_fused=adamw|adamw=adamw|sgd=sgd|"
-          "adagrad=adagrad|rmsprop=rmsprop|adafactor=adafactor|lion_32bit=lion|lion=lion|muon=muon|"
+          "adagrad=adagrad|rmsprop=rmsprop|adafactor=adafactor_unscaled|lion_32bit=lion|lion=lion|muon=muon|"
           "adamw_8bit=adamw8bit|adamw_bnb_8bit=adamw8bit|paged_adamw_8bit=adamw8bit|adamw_torch_8bit=adamw8bit|"
           "adamw8bit=adamw8bit|schedule_free_adamw=schedule_free_adamw|galore_adamw=galore_adamw|lion_8bit=lion8bit|"
           "paged_lion_8bit=lion8bit|lion8bit=lion8bit",
-          "has other names here (`optimizer` sgd, adam, adamw, rmsprop, adagrad, lion, lamb, lars, adafactor, muon, "
-          "schedule_free_adamw, galore_adamw, adamw8bit, lion8bit)"),
+          "has other names here (`optimizer` sgd, adam, adamw, rmsprop, adagrad, lion, lamb, lars, adafactor, "
+          "adafactor_unscaled, muon, schedule_free_adamw, galore_adamw, adamw8bit, lion8bit)"),
     Not("optim_args", kHf, "has no counterpart: each has a flag (`momentum`, `betas`, `eps`, "
         "`galore_rank`, `galore_update_proj_gap`, `galore_scale`)"),
     Words("lr_scheduler_type", kHf, "lr_scheduler",

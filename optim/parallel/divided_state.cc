@@ -19,8 +19,8 @@ size_t SliceBytes(const ShardUnit& unit, DType dtype, const Shard& shard) {
 
 absl::Status CheckDivides(const OptimizerSpec& optimizer) {
   if (optimizer.ema_decay > 0) return Invalid("`shard`: averages of weights (`ema_decay`) are not divided");
-  if (IsPerTensor(optimizer))
-    return Invalid("`shard`: ", WholeWeightReader(optimizer), " reads whole weights, of which a rank would have parts");
+  if (const std::string reader = WholeWeightReader(optimizer); !reader.empty())
+    return Invalid("`shard`: ", reader, " reads whole weights, of which a rank would have parts");
   return absl::OkStatus();
 }
 
@@ -74,10 +74,26 @@ absl::Status DividedState::GatherUnit(const char* what, const ShardUnit& unit, D
   return ranks_->ExchangeSlices(what, unit.elements * DTypeSize(dtype), slice, read, write);
 }
 
+// Sends the moments of a rank, which are parts of weights in whole blocks, to rank 0.
+absl::Status DividedState::GatherBlocks(const char* what, int rank) {
+  const bool keeps = ranks_->rank() == 0, owns = ranks_->rank() == rank;
+  for (const TrainingState::MomentPart& part : state_.ListMomentParts({rank, size_})) {
+    HostTensor value(part.type);
+    if (owns) {
+      ASSIGN_OR_RETURN(value, ReadRegion(state_.bindings().at(part.name)));
+    }
+    if (owns && !keeps) RETURN_IF_ERROR(ranks_->ranks().StartSend(what, 0, value.bytes())->Wait());
+    if (keeps && !owns) RETURN_IF_ERROR(ranks_->ranks().StartReceive(what, rank, value.mutable_bytes())->Wait());
+    if (keeps) RETURN_IF_ERROR(WriteRegion(state_.gathered(part), value));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status DividedState::GatherMoments() {
   constexpr char kWhat[] = "exchange of moments";
   const bool keeps = ranks_->rank() == 0;
   RETURN_IF_ERROR(ranks_->Agree(kWhat, keeps ? state_.AllocateGathered(options_.optimizer) : absl::OkStatus()));
+  for (int rank = 0; state_.divides_blocks() && rank < size_; ++rank) RETURN_IF_ERROR(GatherBlocks(kWhat, rank));
   for (const TrainingState::DividedMoment& moment : state_.divided_moments()) {
     const BufferView whole = keeps ? state_.gathered(moment) : BufferView();
     RETURN_IF_ERROR(GatherUnit(kWhat, moment.unit, moment.slice.type.dtype, moment.slice.view, whole));

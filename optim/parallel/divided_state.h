@@ -38,6 +38,7 @@ class DividedState : public StateShards {
   absl::Status CheckRestores() const override { return Invalid("the moments are divided among the ranks already"); }
 
  private:
+  absl::Status GatherBlocks(const char* what, int rank);
   absl::Status GatherUnit(const char* what, const ShardUnit& unit, DType dtype, const BufferView& own,
                           const BufferView& whole);
 

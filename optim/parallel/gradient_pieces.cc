@@ -36,7 +36,7 @@ std::vector<std::vector<GradientSlice>> ListSlices(const TrainingState& state, c
     for (const auto& [weight, shape] : group.members) {
       const size_t bytes = Type{state.dtype(), shape}.bytes();
       slices.push_back({GradName(weight), offset, bytes, first_readers.at(weight)});
-      offset += (bytes + 63) / 64 * 64;
+      offset += state.padded_elements(shape) * DTypeSize(state.dtype());
     }
   }
   return groups;
@@ -123,17 +123,17 @@ int64_t GradientPieces::ScatteredBytes(int ranks) const {
 
 namespace {
 
-// Divides a weight into about `wanted` rows; prefers a number of rows whose slices are equal without padding.
-DividedWeight ChooseRows(int64_t elements, int ranks, int64_t wanted) {
-  constexpr int64_t kMultiple = 16;  // elements: 64 bytes of float32
-  const auto is_exact = [&](int64_t rows) { return rows > 0 && elements % (rows * ranks * kMultiple) == 0; };
+// Divides a weight into about `wanted` rows; prefers a number of rows whose slices are equal without padding. Slices
+// are multiples of `multiple` elements.
+DividedWeight ChooseRows(int64_t elements, int ranks, int64_t wanted, int64_t multiple) {
+  const auto is_exact = [&](int64_t rows) { return rows > 0 && elements % (rows * ranks * multiple) == 0; };
   for (int64_t rows = wanted; rows <= 4 * wanted; ++rows) {
     if (is_exact(rows)) return {rows, elements / (rows * ranks)};
   }
   for (int64_t rows = wanted - 1; rows >= wanted / 4; --rows) {
     if (is_exact(rows)) return {rows, elements / (rows * ranks)};
   }
-  const int64_t step = wanted * ranks * kMultiple, slice = (elements + step - 1) / step * kMultiple;
+  const int64_t slice = SliceElements(elements, static_cast<int>(wanted) * ranks, multiple);
   return {(elements + slice * ranks - 1) / (slice * ranks), slice};
 }
 
@@ -162,8 +162,10 @@ DividedWeights ListDividedWeights(const TrainingState& state, int ranks, size_t 
     const Type& type = state.bindings().at(name).type;
     const size_t bytes = type.bytes();
     if (bytes == 0 || bytes < std::min(kSmall, target)) continue;
-    const size_t row = std::max<size_t>(target, size_t{64} * ranks * DTypeSize(type.dtype));
-    divided[name] = ChooseRows(type.elements(), ranks, static_cast<int64_t>((bytes + row - 1) / row));
+    const size_t row = std::max<size_t>(target, state.slice_multiple() * ranks * DTypeSize(type.dtype));
+    constexpr int64_t kMultiple = 16;  // elements: 64 bytes of float32
+    divided[name] = ChooseRows(type.elements(), ranks, static_cast<int64_t>((bytes + row - 1) / row),
+                               state.updates_blocks() ? state.slice_multiple() : kMultiple);
   }
   return divided;
 }
@@ -177,7 +179,8 @@ GradientPieces CutPieces(const TrainingState& state, const Graph& forward, DType
   }
   std::map<std::string, std::string> weights;  // by gradient
   for (const auto& [name, rows] : divided) weights.emplace(GradName(name), name);
-  const size_t element = DTypeSize(dtype), most = std::max<size_t>(1, target / (64 * element)) * 64 * element;
+  const size_t element = DTypeSize(dtype), multiple = state.slice_multiple() * element;
+  const size_t most = std::max<size_t>(1, target / multiple) * multiple;
   GradientPieces cut{
       .buckets = CutBuckets(SetApart(groups, weights), target), .pieces = {}, .outputs = {}, .dtype = dtype};
   for (size_t b = 0; b < cut.buckets.size(); ++b) {
@@ -195,7 +198,7 @@ GradientPieces CutPieces(const TrainingState& state, const Graph& forward, DType
                     .group = group.index,
                     .begin = static_cast<int64_t>((begin - group.offset) / element),
                     .elements = static_cast<int64_t>((end - begin) / element),
-                    .slice = slice,
+                    .slice = in_rows ? slice : SliceElements((end - begin) / element, ranks, state.slice_multiple()),
                     .weight = in_rows ? weight->second : "",
                     .row = static_cast<int64_t>(at / step)};
       for (size_t i = 0; i < bucket.outputs.size(); ++i)

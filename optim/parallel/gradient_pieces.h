@@ -78,8 +78,9 @@ using DividedWeights = std::map<std::string, DividedWeight>;
 // weights would cost more in messages than they save in memory.
 DividedWeights ListDividedWeights(const TrainingState& state, int ranks, size_t target);
 
-// Cuts the gradients of all trained weights into pieces of at most `target` bytes, or 64 elements. `forward` is the
-// graph that reads the weights. Weights in `divided` have one piece per row.
+// Cuts the gradients of all trained weights into pieces of at most `target` bytes, or TrainingState::slice_multiple
+// elements, which `ranks` ranks divide. `forward` is the graph that reads the weights. Weights in `divided` have one
+// piece per row.
 GradientPieces CutPieces(const TrainingState& state, const Graph& forward, DType dtype, size_t target,
                          const DividedWeights& divided = {}, int ranks = 1);
 

@@ -48,11 +48,10 @@ struct ShardRange {
   int64_t size() const { return end - begin; }
 };
 
-// Returns the elements of every slice except the last ones, which may have fewer or none. Slices are multiples of 64
-// bytes for any element type.
-inline int64_t SliceElements(int64_t elements, int ranks) {
-  constexpr int64_t kMultiple = 64;
-  return (elements + ranks * kMultiple - 1) / (ranks * kMultiple) * kMultiple;
+// Returns the elements of every slice except the last ones, which may have fewer or none. Slices are multiples of
+// `multiple` elements; the default makes them multiples of 64 bytes for any element type.
+inline int64_t SliceElements(int64_t elements, int ranks, int64_t multiple = 64) {
+  return (elements + ranks * multiple - 1) / (ranks * multiple) * multiple;
 }
 
 inline int64_t SliceElements(const ShardUnit& unit, int ranks) {

@@ -57,7 +57,7 @@ absl::Status WholeSession::UseStrategy(DataParallel* ranks, ShardLevel level, co
   RETURN_IF_ERROR(CheckDividesState(level));
   std::unique_ptr<RankReducer> reducer;
   DividedWeights weights;
-  std::vector<ShardUnit> units = state_.WholeUnits();
+  std::vector<ShardUnit> units = state_.WholeUnits(shard.size);
   if (level >= ShardLevel::kGradients) {
     if (level == ShardLevel::kFull) weights = ListDividedWeights(state_, shard.size, bucket_bytes);
     GradientPieces pieces = CutPieces(state_, prepared_.model.graph, dtype_, bucket_bytes, weights, shard.size);

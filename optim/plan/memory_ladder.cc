@@ -1,6 +1,7 @@
 #include "optim/plan/memory_ladder.h"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <map>
 #include <string_view>
@@ -8,6 +9,8 @@
 
 #include "absl/strings/str_join.h"
 #include "frontend/base/status.h"
+#include "optim/plan/adapter_init.h"
+#include "optim/plan/adapters.h"
 #include "optim/step/program/optimize.h"
 #include "optim/step/program/programs.h"
 #include "optim/step/rules/rule.h"
@@ -59,6 +62,7 @@ struct StateForm {
   const char* changes;
   // Returns false if the configuration has no such form.
   bool (*set)(MemoryRung* rung);
+  bool of_adamw = false;  // replaces adamw, whose learning rate it takes
 };
 
 void SetRungField(std::string_view name, std::string value, MemoryRung* rung) {
@@ -84,17 +88,28 @@ bool StoreWeightsInBf16(MemoryRung* rung) {
   return true;
 }
 
-bool ProjectGradients(MemoryRung* rung) {
-  const std::string& rule = rung->optimizer.rule;
-  return (rule == "adamw" || rule == "adamw8bit") && SetRule("galore_adamw", rung);
-}
+bool ProjectGradients(MemoryRung* rung) { return SetRule("galore_adamw", rung); }
+bool FactorMoments(MemoryRung* rung) { return SetRule("adafactor_unscaled", rung); }
 
 // From the one that changes the least. Each includes the ones before it, but for those of the same field.
 constexpr StateForm kStateForms[] = {
     {"optimizer", "moments are rounded to 8 bits", StoreMomentsIn8Bits},
     {"weight_dtype", "weights are rounded to bf16, stochastically", StoreWeightsInBf16},
-    {"optimizer", "gradients of matrices are projected to a low rank", ProjectGradients},
+    {"optimizer", "gradients of matrices are projected to a low rank", ProjectGradients, true},
+    {"optimizer",
+     "Adafactor: no first moment, a second one of rows and columns, updates clipped to a root mean square of 1, at "
+     "adamw's learning rate",
+     FactorMoments, true},
 };
+
+bool IsAdamW(const OptimizerSpec& optimizer) { return optimizer.rule == "adamw" || optimizer.rule == "adamw8bit"; }
+
+// Returns true if the rule reads the options of rules that the configuration specifies.
+bool ReadsOptions(const OptimizerSpec& optimizer, const TrainConfig& config) {
+  const std::string_view takes = FindRule(optimizer)->takes;
+  return (config.betas.empty() || takes.find("betas") != takes.npos) &&
+         (config.eps < 0 || takes.find("eps") != takes.npos);
+}
 
 }  // namespace
 
@@ -114,13 +129,46 @@ std::vector<MemoryRung> ListRungs(const TrainConfig& config, const SessionOption
   add(state);
   std::map<std::string, std::string> changes;  // by field
   for (const StateForm& form : kStateForms) {
-    if (!form.set(&state)) continue;
+    if (form.of_adamw && !IsAdamW(options.optimizer)) continue;
+    if (!form.set(&state) || !ReadsOptions(state.optimizer, config)) continue;
     changes[form.field] = form.changes;
     state.changes.clear();
     for (const auto& [field, text] : changes) StrAppend(&state.changes, state.changes.empty() ? "" : "; ", text);
     add(state);
   }
   return rungs;
+}
+
+namespace {
+
+// Returns the rank of adapters on all linear layers, or on all convolutions if there are none; 0 if there are neither.
+// Small layers limit it.
+int64_t ChooseAdapterRank(const OnnxModel& model) {
+  constexpr int64_t kRank = 16;
+  std::vector<LowRankTarget> targets = ListAdapterTargets(model);
+  std::erase_if(targets, &LowRankTarget::output_layer);
+  const auto is_linear = [](const LowRankTarget& target) { return target.kernel.empty(); };
+  if (std::ranges::any_of(targets, is_linear)) std::erase_if(targets, std::not_fn(is_linear));
+  int64_t rank = targets.empty() ? 0 : kRank;
+  for (const LowRankTarget& target : targets) rank = std::min({rank, CountInputs(target), target.outputs});
+  return rank;
+}
+
+}  // namespace
+
+std::vector<MemoryRung> ListAdapterForms(const TrainConfig& config, const OnnxModel& model) {
+  if (HasAdapters(config)) return {};
+  const int64_t rank = ChooseAdapterRank(model);
+  if (rank < 1) return {};
+  const MemoryRung floats{.fields = {{"lora_rank", StrCat(rank)}}, .changes = "the other weights stay as they are"};
+  std::vector<MemoryRung> forms = {floats};
+  if (config.mixed_precision == "no") {
+    SetRungField("mixed_precision", "bf16", &forms.emplace_back(floats));
+    forms.back().changes += "; products are computed in bf16";
+  }
+  SetRungField("quantize_base", "nf4", &forms.emplace_back(floats));
+  forms.back().changes = "the other weights of products are rounded to 4 bits";
+  return forms;
 }
 
 namespace {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "frontend/onnx/import.h"
 #include "optim/config/config.h"
 #include "optim/plan/micro_batch.h"
 #include "optim/plan/step_plan.h"
@@ -28,6 +29,11 @@ struct MemoryRung {
 // Lists the rungs that `config` leaves open in the order of their cost, the configuration itself first: by what they
 // change in the numbers, nothing first, then by the time that they take.
 std::vector<MemoryRung> ListRungs(const TrainConfig& config, const SessionOptions& options, const BatchPlan& batch);
+
+// Lists ways to train adapters beside the frozen model (LoRA), which plans show beside the rungs: they train other
+// weights, so that no `memory_budget` takes them. Empty if the configuration has adapters already, or the model has no
+// product that adapters can be trained beside.
+std::vector<MemoryRung> ListAdapterForms(const TrainConfig& config, const OnnxModel& model);
 
 // Makes the plan of the whole run fit options->recompute.memory_budget, on the first rung that does. Rungs that change
 // numbers are taken only with `allow_lossy_memory`. Returns a line that names the rung; "" if that is the

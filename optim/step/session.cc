@@ -30,7 +30,8 @@ absl::Status SessionImpl::Init() {
   loss_denominators_.emplace(prepared_.loss, options_.loss);
   ASSIGN_OR_RETURN(metrics_, ChooseMetrics(options_.metrics, prepared_.loss));
   options_.optimizer.output_axes = OutputAxes(prepared_.model.graph);
-  options_.optimizer.tables = FindTables(prepared_.model);
+  // PrepareTrained of a part has found those of the whole model.
+  if (!options_.pipeline.on() && !options_.tensor.on()) options_.optimizer.tables = FindTables(prepared_.model);
   RETURN_IF_ERROR(state_.LayOut(options_.optimizer, prepared_, options_.loss_scale.has_value()));
   RETURN_IF_ERROR(state_.AddFrozen(prepared_.model, *models_->model(), !options_.plan_only));
   RETURN_IF_ERROR(ChooseStrategy());
@@ -124,7 +125,8 @@ absl::Status SessionImpl::EnsureApply() {
   ASSIGN_OR_RETURN(
       Graph graph,
       BuildApply(MakeUpdateSpec(), divided ? state_.shard_groups() : state_.groups(), state_.statistics_elements(),
-                 divided && !state_.divides_gradients() ? state_.groups() : std::vector<FlatGroup>(), norm_is_given()));
+                 divided && !state_.divides_gradients() ? state_.norm_groups() : std::vector<FlatGroup>(),
+                 norm_is_given()));
   ASSIGN_OR_RETURN(compiled_.apply, programs_.Compile(std::move(graph), ApplyBindings(), state_.bindings()));
   compiled_.apply->name = "apply";
   return absl::OkStatus();

@@ -255,6 +255,8 @@ struct UpdateTarget {
   std::string output;
   Val param, grad;
   UpdateRule rule;
+  std::string weight = {};  // of which the target is a part; "": of none
+  Shape weight_shape = {};
 };
 
 // In float64, as gradients of 1e20 are finite and their float32 squares are not.
@@ -416,8 +418,12 @@ class UpdateBuilder {
   std::vector<Val> StoredInputs(const RuleState& state, const UpdateTarget& target) {
     std::vector<Val> inputs;
     const Shape shape = target.param.shape();
-    for (const auto& [name, type] : state.Stored(spec_.optimizer, target.name, shape, target.param.dtype()))
-      inputs.push_back(State(MomentName(name, target.name), type));
+    const DType dtype = target.param.dtype();
+    const auto stored = target.weight.empty()
+                            ? state.Stored(spec_.optimizer, target.name, shape, dtype)
+                            : state.StoredPart(spec_.optimizer, target.weight, target.weight_shape, shape[0], dtype);
+    for (const StoredState& tensor : stored)
+      inputs.push_back(State(MomentName(tensor.state, target.name), tensor.type));
     return inputs;
   }
 
@@ -465,9 +471,15 @@ bool IsPerTensor(const OptimizerSpec& optimizer) {
   return FindRule(optimizer)->per_tensor || optimizer.agc > 0 || optimizer.weight_dtype == DType::kBFloat16;
 }
 
+bool UpdatesBlocks(const OptimizerSpec& optimizer) {
+  return FindRule(optimizer)->in_blocks && WholeWeightReader(optimizer).empty();
+}
+
 std::string WholeWeightReader(const OptimizerSpec& optimizer) {
-  if (FindRule(optimizer)->per_tensor) return StrCat("`optimizer` ", optimizer.rule);
-  return optimizer.agc > 0 ? "`agc`" : "`weight_dtype` bf16";
+  const OptimizerRule& rule = *FindRule(optimizer);
+  if (rule.per_tensor && !rule.in_blocks) return StrCat("`optimizer` ", optimizer.rule);
+  if (optimizer.agc > 0) return "`agc`";
+  return optimizer.weight_dtype == DType::kBFloat16 ? "`weight_dtype` bf16" : "";
 }
 
 absl::StatusOr<Graph> BuildApply(const UpdateSpec& spec, const std::vector<FlatGroup>& groups, int64_t state_elements,
@@ -476,7 +488,7 @@ absl::StatusOr<Graph> BuildApply(const UpdateSpec& spec, const std::vector<FlatG
   UpdateBuilder u(spec, &graph);
   std::vector<UpdateTarget> targets;
   for (const FlatGroup& g : groups) {
-    if (IsPerTensor(spec.optimizer)) {
+    if (IsPerTensor(spec.optimizer) && g.weight.empty()) {
       for (const auto& [name, shape] : g.members) {
         const Type type{spec.dtype, shape};
         targets.push_back({name, "$updated:" + name, u.State(name, type), u.State(GradName(name), type), g.rule});
@@ -485,7 +497,8 @@ absl::StatusOr<Graph> BuildApply(const UpdateSpec& spec, const std::vector<FlatG
     }
     const Type flat{spec.dtype, {g.elements}};
     const std::string param = ParamName(g.name);
-    targets.push_back({g.name, param, u.State(param, flat), u.State(GradName(g.name), flat), g.rule});
+    targets.push_back(
+        {g.name, param, u.State(param, flat), u.State(GradName(g.name), flat), g.rule, g.weight, g.weight_shape});
   }
   std::vector<Val> normed;
   for (const FlatGroup& g : whole) normed.push_back(u.State(WholeGradName(g.name), {spec.dtype, {g.elements}}));

@@ -103,6 +103,9 @@ struct FlatGroup {
   int64_t elements = 0;
   UpdateRule rule;
   std::vector<std::pair<std::string, Shape>> members;
+  // The group is a part of this weight, in whole blocks of a rule in blocks. "": it is none.
+  std::string weight = {};
+  Shape weight_shape = {};
 };
 
 struct UpdateSpec {
@@ -115,15 +118,17 @@ struct UpdateSpec {
 
 // Builds the update of the groups. `state_elements` is the size of kStatistics and kPending; 0 if the model has no
 // running statistics. If `groups` are the slices that one of several ranks updates, the norm is computed from the
-// gradients (WholeGradName) of the groups in `whole`, or read from kSquaredNorm if `has_norm` is set; the rule must
-// then not be per tensor.
+// gradients (WholeGradName) of the groups in `whole`, or read from kSquaredNorm if `has_norm` is set; if the rule is
+// per tensor, they must then be parts of weights.
 absl::StatusOr<Graph> BuildApply(const UpdateSpec& spec, const std::vector<FlatGroup>& groups, int64_t state_elements,
                                  const std::vector<FlatGroup>& whole = {}, bool has_norm = false);
 // Builds a graph that outputs kSquaredNorm, the squared norm of the groups' gradients.
 Graph BuildSquaredNorm(DType dtype, const std::vector<FlatGroup>& groups);
-// Returns true if updates need whole weights: the rule reads them, or each has a type of its own.
+// Returns true if weights are updated one by one, not as flat groups.
 bool IsPerTensor(const OptimizerSpec& optimizer);
-// Returns the option because of which IsPerTensor is true, for messages.
+// Returns true if updates compute blocks of a weight separately, and weights one by one.
+bool UpdatesBlocks(const OptimizerSpec& optimizer);
+// Returns the option because of which updates read whole weights, for messages; "" if they need not.
 std::string WholeWeightReader(const OptimizerSpec& optimizer);
 
 // Builds a graph that swaps the groups' weights with their averages.

@@ -5,6 +5,7 @@
 
 #include "frontend/base/status.h"
 #include "frontend/onnx/read/file.h"
+#include "frontend/ops/dynamic_code.h"
 #include "optim/step/state.h"
 
 namespace onnxtrain {
@@ -27,6 +28,8 @@ int64_t StateBytes(const OptimizerSpec& optimizer, const std::vector<WeightDecis
 
 absl::Status TrainingState::LayOut(const OptimizerSpec& optimizer, const PreparedModel& prepared, bool scaled_loss) {
   prepared_ = &prepared;
+  optimizer_ = optimizer;
+  updates_blocks_ = UpdatesBlocks(optimizer);
   ASSIGN_OR_RETURN(members_, GroupWeights(optimizer, prepared.weights));
   LayOutParameters(optimizer);
   for (const StateUpdate& update : prepared.model.state_updates) {
@@ -56,13 +59,12 @@ absl::Status TrainingState::LayOut(const OptimizerSpec& optimizer, const Prepare
 // of their own if their types differ.
 void TrainingState::LayOutParameters(const OptimizerSpec& optimizer) {
   for (const WeightGroup& members : members_) {
-    Arena layout;  // offsets only
+    FlatGroup group{.name = members.name, .rule = members.rule};
     for (const WeightDecision* w : members.members) {
-      layout.Add(w->name, {dtype_, w->type.shape});
       rules_[w->name] = members.rule;
+      group.elements += padded_elements(w->type.shape);
+      group.members.emplace_back(w->name, w->type.shape);
     }
-    FlatGroup group{members.name, static_cast<int64_t>(layout.size() / DTypeSize(dtype_)), members.rule, {}};
-    for (const WeightDecision* w : members.members) group.members.emplace_back(w->name, w->type.shape);
     const Type flat{dtype_, {group.elements}};
     if (optimizer.weight_dtype == DType::kFloat32) {
       params_.Add(ParamName(group.name), flat);
@@ -107,9 +109,8 @@ void TrainingState::ExposeMembers(const WeightGroup& group, const Arena& arena, 
                                   Bindings* bindings) const {
   size_t offset = arena.At(flat).view.offset;
   for (const WeightDecision* w : group.members) {
-    const Type type{dtype_, w->type.shape};
-    (*bindings)[name(w->name)] = {{arena.buffer(), offset}, type};
-    offset += (type.bytes() + 63) / 64 * 64;
+    (*bindings)[name(w->name)] = {{arena.buffer(), offset}, {dtype_, w->type.shape}};
+    offset += padded_elements(w->type.shape) * DTypeSize(dtype_);
   }
 }
 
@@ -172,199 +173,15 @@ absl::Status TrainingState::EnsureGradients() {
   return absl::OkStatus();
 }
 
-namespace {
-
-// Returns a rank's slice of a unit of a flat tensor.
-Region SliceOf(const Region& flat, const ShardUnit& unit, const Shard& shard) {
-  const ShardRange range = RangeOf(unit, shard);
-  const size_t offset = flat.view.offset + (unit.begin + range.begin) * DTypeSize(flat.type.dtype);
-  return {{flat.view.buffer, offset}, {flat.type.dtype, {range.size()}}};
+int64_t TrainingState::slice_multiple() const {
+  constexpr int64_t kMultiple = 64;  // of SliceElements
+  return updates_blocks_ ? kDynamicBlock : kMultiple;
 }
 
-}  // namespace
-
-std::vector<ShardUnit> TrainingState::WholeUnits() const {
-  std::vector<ShardUnit> units;
-  for (const FlatGroup& g : groups_) units.push_back({g.name, units.size(), 0, g.elements});
-  return units;
-}
-
-absl::Status TrainingState::DivideMoments(const OptimizerSpec& optimizer, const Shard& shard,
-                                          std::vector<ShardUnit> units) {
-  shard_ = shard;
-  units_ = std::move(units);
-  const auto& states = FindRule(optimizer)->state;
-  for (size_t i = 0; i < states.size(); ++i) {
-    auto slices = std::make_unique<Arena>();
-    for (const ShardUnit& unit : units_)
-      slices->Add(MomentName(states[i].name, unit.name), {dtype_, {RangeOf(unit, shard).size()}});
-    RETURN_IF_ERROR(slices->Allocate(backend_, "moments"));
-    for (const ShardUnit& unit : units_) {
-      const Region& flat = bindings_.at(MomentName(states[i].name, groups_[unit.group].name));
-      ASSIGN_OR_RETURN(const HostTensor value, ReadRegion(SliceOf(flat, unit, shard)));
-      RETURN_IF_ERROR(WriteRegion(slices->At(MomentName(states[i].name, unit.name)), value));
-    }
-    for (const FlatGroup& g : groups_) {
-      bindings_.erase(MomentName(states[i].name, g.name));
-      for (const auto& [weight, shape] : g.members) bindings_.erase(MomentName(states[i].name, weight));
-    }
-    Expose(*slices, &bindings_);
-    divided_.emplace_back(states[i].name);
-    moments_[i] = std::move(slices);
-  }
-  return absl::OkStatus();
-}
-
-absl::Status TrainingState::DivideGradients() {
-  for (const FlatGroup& g : groups_) {
-    bindings_.erase(GradName(g.name));
-    for (const auto& [weight, shape] : g.members) bindings_.erase(GradName(weight));
-  }
-  grads_ = Arena();
-  divides_gradients_ = true;
-  for (const ShardUnit& unit : units_)
-    divided_grads_.Add(GradName(unit.name), {dtype_, {RangeOf(unit, shard_).size()}});
-  return divided_grads_.Allocate(backend_, "gradients");
-}
-
-// Whole weights keep their positions within their units.
-absl::Status TrainingState::DivideWeights(const std::map<std::string, DividedWeight>& weights) {
-  Arena kept;
-  for (const auto& [name, rows] : weights) {
-    kept.Add(ColumnsName(name), {dtype_, {rows.rows, rows.slice}});
-    whole_types_[name] = bindings_.at(name).type;
-  }
-  for (const ShardUnit& unit : units_) {
-    if (unit.weight.empty()) kept.Add(ParamName(unit.name), {dtype_, {unit.elements}});
-  }
-  RETURN_IF_ERROR(kept.Allocate(backend_, "weights"));
-  for (const auto& [name, rows] : weights) bindings_[ColumnsName(name)] = kept.At(ColumnsName(name));
-  std::map<std::string, Region> moved;
-  for (const ShardUnit& unit : units_) {
-    const FlatGroup& group = groups_[unit.group];
-    const Region& flat = bindings_.at(ParamName(group.name));
-    const bool whole = unit.weight.empty();
-    const Region from =
-        whole ? Region{Within(flat, unit.begin), {dtype_, {unit.elements}}} : SliceOf(flat, unit, shard_);
-    const Region to = whole ? kept.At(ParamName(unit.name)) : OwnSlice(unit);
-    ASSIGN_OR_RETURN(const HostTensor value, ReadRegion(from));
-    RETURN_IF_ERROR(WriteRegion(to, value));
-    for (const auto& [name, shape] : group.members) {
-      const Region& old = bindings_.at(name);
-      const size_t begin = from.view.offset, end = begin + from.type.bytes();
-      if (whole && old.view.offset >= begin && old.view.offset < end)
-        moved[name] = {{to.view.buffer, to.view.offset + old.view.offset - begin}, old.type};
-    }
-  }
-  for (const auto& [name, region] : moved) bindings_[name] = region;
-  for (const auto& [name, rows] : weights) bindings_.erase(name);
-  for (const FlatGroup& g : groups_) bindings_.erase(ParamName(g.name));
-  for (const ShardUnit& unit : units_) {
-    if (unit.weight.empty()) bindings_[ParamName(unit.name)] = kept.At(ParamName(unit.name));
-  }
-  divided_weights_ = weights;
-  params_ = std::move(kept);
-  return absl::OkStatus();
-}
-
-Region TrainingState::OwnSlice(const ShardUnit& unit) const {
-  if (unit.weight.empty()) {
-    if (!divides_weights()) return SliceOf(bindings_.at(ParamName(groups_[unit.group].name)), unit, shard_);
-    ShardUnit alone = unit;
-    alone.begin = 0;
-    return SliceOf(bindings_.at(ParamName(unit.name)), alone, shard_);
-  }
-  const Region& columns = bindings_.at(ColumnsName(unit.weight));
-  return {Within(columns, unit.row * unit.slice), {dtype_, {RangeOf(unit, shard_).size()}}};
-}
-
-absl::Status TrainingState::AllocateGatheredWeights(const std::string& folder) {
-  gathered_weights_ = std::make_shared<GatheredTensors>();
-  for (const auto& [name, type] : whole_types_) gathered_weights_->Add(name, type);
-  return gathered_weights_->Allocate(backend_, folder, "gathered weights");
-}
-
-BufferView TrainingState::gathered_row(const ShardUnit& unit) const {
-  return Within(gathered_weights_->At(unit.weight), unit.row * unit.slice * shard_.size);
-}
-
-// Returns the region of a whole trained weight or statistic; without a buffer if it is divided and not gathered.
-Region TrainingState::FindWhole(const std::string& weight) const {
-  if (!divided_weights_.contains(weight)) return bindings_.at(weight);
-  return gathered_weights_ != nullptr ? gathered_weights_->At(weight) : Region{{}, whole_types_.at(weight)};
-}
-
-// Writes this rank's columns of the whole weight.
-absl::Status TrainingState::WriteColumns(const std::string& weight, const HostTensor& value) {
-  for (const ShardUnit& unit : units_) {
-    if (unit.weight != weight) continue;
-    const size_t element = DTypeSize(dtype_);
-    const ShardRange range = RangeOf(unit, shard_);
-    const size_t begin = (unit.row * unit.slice * shard_.size + range.begin) * element;
-    const BufferView to = OwnSlice(unit).view;
-    if (range.size() > 0)
-      RETURN_IF_ERROR(to.buffer->Write(to.offset, value.bytes().subspan(begin, range.size() * element)));
-  }
-  return absl::OkStatus();
-}
-
-std::vector<FlatGroup> TrainingState::shard_groups() const {
-  std::vector<FlatGroup> slices;
-  for (const ShardUnit& unit : units_) {
-    const int64_t elements = RangeOf(unit, shard_).size();
-    if (elements > 0) slices.push_back({unit.name, elements, groups_[unit.group].rule, {}});
-  }
-  return slices;
-}
-
-Bindings TrainingState::ShardBindings() const {
-  Bindings bindings;
-  for (const ShardUnit& unit : units_) {
-    const std::string& group = groups_[unit.group].name;
-    bindings[ParamName(unit.name)] = OwnSlice(unit);
-    if (divides_gradients_) {
-      bindings[GradName(unit.name)] = divided_grads_.At(GradName(unit.name));
-      continue;
-    }
-    bindings[WholeGradName(group)] = bindings_.at(GradName(group));
-    bindings[GradName(unit.name)] = SliceOf(bindings_.at(GradName(group)), unit, shard_);
-  }
-  return bindings;
-}
-
-std::vector<Region> TrainingState::divided_gradients() const {
-  std::vector<Region> slices;
-  for (const ShardUnit& unit : units_) slices.push_back(divided_grads_.At(GradName(unit.name)));
-  return slices;
-}
-
-BufferView TrainingState::WeightsOf(const ShardUnit& unit) const {
-  if (divides_weights()) return bindings_.at(ParamName(unit.name)).view;
-  return Within(bindings_.at(ParamName(groups_[unit.group].name)), unit.begin);
-}
-
-BufferView TrainingState::gathered(const DividedMoment& moment) const {
-  return Within(gathered_.at(MomentName(moment.state, groups_[moment.unit.group].name)), moment.unit.begin);
-}
-
-std::vector<TrainingState::DividedMoment> TrainingState::divided_moments() const {
-  std::vector<DividedMoment> moments;
-  for (const std::string& state : divided_) {
-    for (const ShardUnit& unit : units_) moments.push_back({state, unit, bindings_.at(MomentName(state, unit.name))});
-  }
-  return moments;
-}
-
-absl::Status TrainingState::AllocateGathered(const OptimizerSpec& optimizer) {
-  for (const RuleState& state : FindRule(optimizer)->state) {
-    ASSIGN_OR_RETURN(whole_moments_.emplace_back(), LayOutMoment(optimizer, state, &gathered_));
-  }
-  return absl::OkStatus();
-}
-
-void TrainingState::ReleaseGathered() {
-  whole_moments_.clear();
-  gathered_.clear();
+int64_t TrainingState::padded_elements(const Shape& weight) const {
+  const auto cache_line = static_cast<int64_t>(64 / DTypeSize(dtype_));
+  const int64_t multiple = updates_blocks_ ? kDynamicBlock : cache_line;
+  return (NumElements(weight) + multiple - 1) / multiple * multiple;
 }
 
 std::vector<std::span<std::byte>> TrainingState::PendingOnHost() const {
@@ -433,9 +250,9 @@ std::vector<StateTensor> TrainingState::Tensors(const OptimizerSpec& optimizer) 
   const auto add = [&](const std::string& name, bool of_model) {
     tensors.push_back({name, of_model, bindings_.at(name)});
   };
-  const auto add_divided = [&](const std::string& name, const std::string& weight) {
+  const auto add_divided = [&](const std::string& name, const Type& type) {
     const auto whole = gathered_.find(name);
-    tensors.push_back({name, false, whole != gathered_.end() ? whole->second : Region{{}, FindWhole(weight).type}});
+    tensors.push_back({name, false, whole != gathered_.end() ? whole->second : Region{{}, type}});
   };
   for (const WeightDecision& w : prepared_->weights) {
     if (w.trained || statistics_.Has(w.name)) tensors.push_back({w.name, true, FindWhole(w.name)});
@@ -445,48 +262,12 @@ std::vector<StateTensor> TrainingState::Tensors(const OptimizerSpec& optimizer) 
     for (const RuleState& state : FindRule(optimizer)->state) {
       for (const StoredState& stored : state.Stored(optimizer, weight, FindWhole(weight).type.shape, dtype_)) {
         const std::string name = MomentName(stored.state, weight);
-        divided_.empty() ? add(name, false) : add_divided(name, weight);
+        divided_.empty() ? add(name, false) : add_divided(name, stored.type);
       }
     }
   }
   for (const std::string& name : device_scalars_.memory.names()) add(name, false);
   return tensors;
-}
-
-// Adds the parts of weights and moments in this rank's slice of the unit.
-void TrainingState::AddParts(const ShardUnit& unit, std::vector<StateTensor>* parts) const {
-  const ShardRange range = RangeOf(unit, shard_);
-  const int64_t first = unit.begin + range.begin, last = unit.begin + range.end;
-  int64_t begin = 0;  // of the weight, in the group
-  for (const auto& [weight, shape] : groups_[unit.group].members) {
-    const Type type{dtype_, shape};
-    const int64_t from = std::max(first, begin), to = std::min(last, begin + type.elements());
-    const auto add = [&, at = begin](const std::string& tensor, bool of_model, const Region& slice) {
-      const ElementRuns runs{.begin = from - at, .length = to - from, .stride = to - from};
-      parts->push_back({PartName(tensor, runs), of_model, {Within(slice, from - first), {dtype_, {to - from}}}});
-    };
-    begin += static_cast<int64_t>((type.bytes() + 63) / 64 * 64 / DTypeSize(dtype_));
-    if (from >= to) continue;
-    add(weight, true, OwnSlice(unit));
-    for (const std::string& state : divided_)
-      add(MomentName(state, weight), false, bindings_.at(MomentName(state, unit.name)));
-  }
-}
-
-std::vector<StateTensor> TrainingState::Parts() const {
-  std::vector<StateTensor> parts;
-  for (const ShardUnit& unit : units_) AddParts(unit, &parts);
-  if (shard_.rank > 0) return parts;
-  const auto add_whole = [&](const std::string& name, bool of_model) {
-    const Region& region = bindings_.at(name);
-    const int64_t elements = region.type.elements();
-    if (elements > 0)
-      parts.push_back(
-          {PartName(name, AllElements(elements)), of_model, {region.view, {region.type.dtype, {elements}}}});
-  };
-  for (const std::string& statistic : statistics_.names()) add_whole(statistic, true);
-  for (const std::string& scalar : device_scalars_.memory.names()) add_whole(scalar, false);
-  return parts;
 }
 
 Bindings TrainingState::FlatStatistics() const {

@@ -48,10 +48,18 @@ class TrainingState {
   // Allocates gradients, which only accumulation and Session::Gradients keep in memory.
   absl::Status EnsureGradients();
 
-  // Returns one unit per group, for DivideMoments.
-  std::vector<ShardUnit> WholeUnits() const;
+  // Returns true if the rule updates blocks of weights separately (UpdatesBlocks). Weights of a flat tensor then begin
+  // at multiples of blocks.
+  bool updates_blocks() const { return updates_blocks_; }
+  // Returns the number of elements of which slices of flat tensors must be multiples, so that they have whole blocks.
+  int64_t slice_multiple() const;
+  // Returns the elements of a weight in a flat tensor, with the padding behind it.
+  int64_t padded_elements(const Shape& weight) const;
+
+  // Returns one unit per group, for DivideMoments among `ranks` ranks.
+  std::vector<ShardUnit> WholeUnits(int ranks) const;
   // Keeps only the moments of the elements that this rank updates: its slices of `units`, which cover all weights. The
-  // rule must not be per tensor, and averages must be off.
+  // rule must not read whole weights, and averages must be off.
   absl::Status DivideMoments(const OptimizerSpec& optimizer, const Shard& shard, std::vector<ShardUnit> units);
   // Keeps only the gradients of the elements that this rank updates. Must follow DivideMoments.
   absl::Status DivideGradients();
@@ -69,8 +77,10 @@ class TrainingState {
   void ReleaseWeights() { gathered_weights_.reset(); }
   const Shard& shard() const { return shard_; }
   const std::vector<ShardUnit>& shard_units() const { return units_; }
-  // Returns this rank's slices of the units, without empty ones.
+  // Returns this rank's slices of the units, without empty ones; of a rule in blocks, the parts of weights in them.
   std::vector<FlatGroup> shard_groups() const;
+  // Returns the groups whose gradients (WholeGradName) have the norm of all.
+  std::vector<FlatGroup> norm_groups() const;
   // Returns the bindings of an apply program for shard_groups(). Must follow EnsureGradients or DivideGradients.
   Bindings ShardBindings() const;
   bool divides_gradients() const { return divides_gradients_; }
@@ -83,7 +93,18 @@ class TrainingState {
     ShardUnit unit;
     Region slice;
   };
-  std::vector<DividedMoment> divided_moments() const;
+  std::vector<DividedMoment> divided_moments() const;  // none with divides_blocks()
+  // The state of a part of a weight in whole blocks.
+  struct MomentPart {
+    std::string name;    // in bindings() of the rank that has it
+    std::string tensor;  // the whole one
+    ElementRuns runs;    // in the whole tensor
+    Type type;
+  };
+  bool divides_blocks() const { return updates_blocks_ && !divided_.empty(); }
+  // Lists the parts of moments that a rank has, with divides_blocks().
+  std::vector<MomentPart> ListMomentParts(const Shard& shard) const;
+  Region gathered(const MomentPart& part) const;
   // Allocates memory for whole moments, which Tensors lists until Release.
   absl::Status AllocateGathered(const OptimizerSpec& optimizer);
   BufferView gathered(const DividedMoment& moment) const;  // of the unit
@@ -134,6 +155,17 @@ class TrainingState {
   SessionMemory memory() const;                                                     // of the state alone
 
  private:
+  // What a rank's slice of a unit has of a weight.
+  struct UnitPart {
+    std::string name;  // of the part
+    std::string weight;
+    Shape shape;                                  // of the weight
+    int64_t begin = 0, offset = 0, elements = 0;  // first element in the weight, and in the slice
+  };
+  std::vector<UnitPart> ListParts(const ShardUnit& unit, const Shard& shard) const;
+  absl::Status DivideBlocks(const RuleState& state, std::unique_ptr<Arena>* moments);
+  std::vector<MomentPart> ListMomentParts(const RuleState& state, const Shard& shard) const;
+
   void LayOutParameters(const OptimizerSpec& optimizer);
   bool BorrowFrozen(const ImportedWeight& weight, const Type& type, const OnnxModel& file);
   void AddParts(const ShardUnit& unit, std::vector<StateTensor>* parts) const;
@@ -148,6 +180,8 @@ class TrainingState {
   Backend& backend_;
   const DType dtype_;
   const PreparedModel* prepared_ = nullptr;
+  OptimizerSpec optimizer_;
+  bool updates_blocks_ = false;
   std::vector<WeightGroup> members_;  // by index of groups_
   std::vector<FlatGroup> groups_;
   std::map<std::string, UpdateRule> rules_;

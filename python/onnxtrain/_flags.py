@@ -119,8 +119,8 @@ class _TrainPlan(TypedDict, total=False):
     memory_budget: int
     """Memory that training may use in all: 900MiB, 2GiB (default: what is free)"""
     allow_lossy_memory: bool
-    """Lets --memory-budget take what changes numbers, too, if nothing else fits: 8-bit moments, bf16 weights (default
-    false)"""
+    """Lets --memory-budget take what changes numbers, too, if nothing else fits: 8-bit moments, bf16 weights,
+    gradients of low rank, Adafactor (default false)"""
     optimizer_in_backward: Value
     """Updates each weight during the backward pass, so that few gradients are in memory at a time. yes; no; auto: if
     --memory-budget needs it. Where the norm of all gradients matters, another backward pass finds it first
@@ -133,9 +133,10 @@ class _TrainPlan(TypedDict, total=False):
     """Adaptive gradient clipping: limits the norm of an output unit's gradient to RATIO times that of its weights; 0:
     off (default 0)"""
     optimizer: Value
-    """sgd, adam, adamw, rmsprop, adagrad, lion, lamb, lars, adafactor, muon, schedule_free_adamw, galore_adamw
-    (moments of projected gradients), adamw8bit or lion8bit (moments of 8 bits) or onnx:FILE (an ONNX model of the
-    update rule; onnx:model: that of the model's training_info, the default where it has one) (default adamw)"""
+    """sgd, adam, adamw, rmsprop, adagrad, lion, lamb, lars, adafactor, adafactor_unscaled (whose rate does not follow
+    the weights), muon, schedule_free_adamw, galore_adamw (moments of projected gradients), adamw8bit or lion8bit
+    (moments of 8 bits) or onnx:FILE (an ONNX model of the update rule; onnx:model: that of the model's training_info,
+    the default where it has one) (default adamw)"""
     lr: Values
     """Learning rate; auto: 1e-3 for random weights, 1e-4 for a pre-trained model, 2e-5 for a pre-trained transformer,
     ten times that for its new head, and in long runs of sgd by --lr-find; GLOB=X: of the weights that match;
@@ -440,8 +441,8 @@ class _TrainEvalComparePlan(TypedDict, total=False):
 
 class _Plan(TypedDict, total=False):
     ladder: bool
-    """Shows every way to train this model within less memory: bytes by kind, time, and what it changes in the numbers
-    (default false)"""
+    """Shows every way to train this model within less memory: bytes by kind, time, and what it changes in the numbers;
+    plan shows adapters beside the frozen model, too (default false)"""
     world: int
     """Plans for one of N ranks of a distributed run, which share every batch (default 1)"""
     plot: Value

@@ -153,6 +153,7 @@ TEST(Synonyms, SayTheirValuesInOurs) {
   EXPECT_EQ(ours("warmup_ratio", "0.06"), "0.06");
   EXPECT_THAT(ours("warmup_ratio", "1.0"), HasSubstr("`warmup` counts updates"));
   EXPECT_EQ(ours("optim", "adamw_bnb_8bit"), "adamw8bit");
+  EXPECT_EQ(ours("optim", "adafactor"), "adafactor_unscaled");  // the Trainer does not scale by the weight
   EXPECT_THAT(ours("optim", "rmsprop_bnb"), HasSubstr("'rmsprop_bnb': the Trainer's `optim` has other names"));
   EXPECT_EQ(ours("opt", "adamw"), "adamw");
   EXPECT_THAT(ours("opt", "sgd"), HasSubstr("`opt` has other defaults: sgd is `optimizer` sgd with `momentum` 0.9"));

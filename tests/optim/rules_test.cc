@@ -175,26 +175,42 @@ TEST(Rules, Lars) {
   });
 }
 
+// Returns Adafactor's direction from the means of rows (a) and columns (b), with a root mean square of at most 1.
+Vector AdafactorDirection(Memory& m, const Vector& g, int t) {
+  const double keep = 1 - std::pow(t, -0.8);
+  double mean = 0;
+  for (int r = 0; r < kRows; ++r) {
+    double sum = 0;
+    for (int c = 0; c < kColumns; ++c) sum += g[r * kColumns + c] * g[r * kColumns + c] + 1e-30;
+    m.a[r] = keep * m.a[r] + (1 - keep) * sum / kColumns;
+    mean += m.a[r] / kRows;
+  }
+  for (int c = 0; c < kColumns; ++c) {
+    double sum = 0;
+    for (int r = 0; r < kRows; ++r) sum += g[r * kColumns + c] * g[r * kColumns + c] + 1e-30;
+    m.b[c] = keep * m.b[c] + (1 - keep) * sum / kRows;
+  }
+  Vector u(kSize);
+  for (int i = 0; i < kSize; ++i) u[i] = g[i] / std::sqrt(m.a[i / kColumns] / mean * m.b[i % kColumns]);
+  const double clip = std::max(1.0, Norm(u) / std::sqrt(kSize));
+  for (double& x : u) x /= clip;
+  return u;
+}
+
 TEST(Rules, Adafactor) {
   ExpectFollows({.rule = "adafactor", .lr = 0.05, .max_grad_norm = 0}, 0.1, [](Memory& m, const Vector& g, int t) {
-    const double keep = 1 - std::pow(t, -0.8);
-    double mean = 0;
-    for (int r = 0; r < kRows; ++r) {
-      double sum = 0;
-      for (int c = 0; c < kColumns; ++c) sum += g[r * kColumns + c] * g[r * kColumns + c] + 1e-30;
-      m.a[r] = keep * m.a[r] + (1 - keep) * sum / kColumns;
-      mean += m.a[r] / kRows;
-    }
-    for (int c = 0; c < kColumns; ++c) {
-      double sum = 0;
-      for (int r = 0; r < kRows; ++r) sum += g[r * kColumns + c] * g[r * kColumns + c] + 1e-30;
-      m.b[c] = keep * m.b[c] + (1 - keep) * sum / kRows;
-    }
-    Vector u(kSize);
-    for (int i = 0; i < kSize; ++i) u[i] = g[i] / std::sqrt(m.a[i / kColumns] / mean * m.b[i % kColumns]);
-    const double clip = std::max(1.0, Norm(u) / std::sqrt(kSize));
+    const Vector u = AdafactorDirection(m, g, t);
     const double rate = std::min(0.05, 1 / std::sqrt(t)) * std::max(1e-3, Norm(m.p) / std::sqrt(kSize));
-    for (int i = 0; i < kSize; ++i) m.p[i] -= rate * (u[i] / clip + 0.1 * m.p[i]);
+    for (int i = 0; i < kSize; ++i) m.p[i] -= rate * (u[i] + 0.1 * m.p[i]);
+  });
+}
+
+// Neither the number of the update nor the weight changes the rate.
+TEST(Rules, UnscaledAdafactor) {
+  const OptimizerSpec spec{.rule = "adafactor_unscaled", .lr = 0.6, .max_grad_norm = 0};
+  ExpectFollows(spec, 0.1, [](Memory& m, const Vector& g, int t) {
+    const Vector u = AdafactorDirection(m, g, t);
+    for (int i = 0; i < kSize; ++i) m.p[i] -= 0.6 * (u[i] + 0.1 * m.p[i]);
   });
 }
 

@@ -101,6 +101,14 @@ TEST_F(LowMemory, PlansLess) {
   EXPECT_EQ(halved["moments"], plain["moments"]);
 }
 
+TEST_F(LowMemory, PlansDividedMoments) {
+  const double whole = Plan("--optimizer adamw8bit")["memory"]["moments"];
+  for (const char* level : {"optimizer", "gradients", "full"}) {
+    const Json part = Plan(StrCat("--optimizer adamw8bit --world 2 --shard ", level))["memory"];
+    EXPECT_LT(part["moments"].get<double>(), 0.6 * whole) << level << ": one rank has the floats of small weights";
+  }
+}
+
 TEST_F(LowMemory, WritesTheTypeOfTheFile) {
   FinalLoss("--weight-dtype bf16");
   const auto model = OnnxModel::Load(Path("r/model.onnx"));
@@ -131,9 +139,12 @@ TEST_F(LowMemory, RefusesWhatCannotBe) {
               HasSubstr("--weight-dtype bf16: the run keeps"));
   EXPECT_THAT(Run(line + "--optimizer schedule_free_adamw --ema-decay 0.9 --out x").err,
               HasSubstr("--ema-decay: the --optimizer keeps an average"));
-  const std::string two = StrCat("launch --nproc 2 -- ", line, "--epochs 1 --overwrite --out x --shard optimizer ");
-  EXPECT_THAT(RunProcess(two + "--optimizer adamw8bit").err, HasSubstr("--optimizer adamw8bit reads whole weights"));
-  EXPECT_THAT(RunProcess(two + "--weight-dtype bf16").err, HasSubstr("--weight-dtype bf16 reads whole weights"));
+  const std::string two = StrCat("launch --nproc 2 -- ", line, "--epochs 1 --overwrite --out x ");
+  EXPECT_THAT(RunProcess(two + "--shard optimizer --weight-dtype bf16").err,
+              HasSubstr("--weight-dtype bf16 reads whole weights"));
+  EXPECT_THAT(RunProcess(two + "--tensor 2 --optimizer adamw8bit").err,
+              HasSubstr("--optimizer adamw8bit: consecutive elements of a weight share a scale, and a rank of --tensor "
+                        "2 has columns that cut them"));
 }
 
 TEST_F(LowMemory, RanksComputeTheSameUpdate) {

@@ -73,10 +73,53 @@ TEST_F(MemoryLadder, EachRungTakesLess) {
   const Json projected = FindRung(rungs, {{"optimizer", "galore_adamw"}, {"weight_dtype", "bf16"}});
   EXPECT_LT(bytes(projected, "moments"), bytes(weights, "moments"));
   EXPECT_EQ(projected["changes"].get<std::string>().find("8 bits"), std::string::npos) << projected["changes"];
+  const Json factored = FindRung(rungs, {{"optimizer", "adafactor_unscaled"}, {"weight_dtype", "bf16"}});
+  EXPECT_LT(bytes(factored, "moments"), 0.1 * bytes(projected, "moments"));
+  EXPECT_EQ(factored["changes"].get<std::string>().find("Adafactor"), 0u) << factored["changes"];
   EXPECT_GT(during["kept"]["seconds"], given["kept"]["seconds"]) << "the norm takes a second backward pass";
   const Json unclipped = Ladder("--max-grad-norm 0");
   EXPECT_LT(FindRung(unclipped, {{"optimizer_in_backward", "yes"}})["kept"]["seconds"],
             1.1 * FindRung(unclipped, Json::object())["kept"]["seconds"].get<double>());
+}
+
+// Adafactor has no betas: it does not replace adamw where they are given. It is of adamw alone, whose rate it takes.
+TEST_F(MemoryLadder, AdafactorReplacesAdamWOnly) {
+  const auto has = [](const Json& rungs) {
+    return std::ranges::any_of(
+        rungs, [](const Json& rung) { return rung["fields"].value("optimizer", "") == "adafactor_unscaled"; });
+  };
+  EXPECT_TRUE(has(Ladder("--optimizer adamw8bit")));
+  for (const char* flags : {"--betas 0.9,0.95", "--eps 1e-6", "--optimizer lion", "--optimizer galore_adamw"})
+    EXPECT_FALSE(has(Ladder(flags))) << flags;
+}
+
+// The rung keeps the rate that the run chose for adamw.
+TEST_F(MemoryLadder, AdafactorTakesTheRateOfAdamW) {
+  ASSERT_EQ(Train("--out adamw").code, 0);
+  ASSERT_EQ(Train("--out factored --optimizer adafactor_unscaled").code, 0);
+  EXPECT_EQ(Summary("factored")["lr"], Summary("adamw")["lr"]);
+}
+
+// Forms of adapters stand beside the rungs, which a budget may take.
+TEST_F(MemoryLadder, ShowsAdapters) {
+  const std::string plan = StrCat("plan --ladder ", kModel, "--batch-size 1 ");
+  const Json ladder = Json::parse(RunProcess(plan + "--json").out);
+  const Json given = FindRung(ladder["rungs"], Json::object()), forms = ladder["adapters"];
+  ASSERT_EQ(forms.size(), 3u) << forms;
+  for (const Json& form : forms) {
+    EXPECT_EQ(form["fields"]["lora_rank"], "16");
+    EXPECT_LT(form["trained"], form["frozen"]);
+    EXPECT_LT(form["least_memory_budget"], given["least_memory_budget"]) << form;
+    EXPECT_LT(form["kept"]["memory"]["moments"], given["kept"]["memory"]["moments"]) << form;
+  }
+  EXPECT_EQ(forms[1]["fields"]["mixed_precision"], "bf16");
+  EXPECT_EQ(forms[2]["fields"]["quantize_base"], "nf4");
+  const auto parameters = [](const Json& form) { return form["kept"]["memory"]["parameters"].get<double>(); };
+  EXPECT_LT(parameters(forms[2]), 0.5 * parameters(forms[0])) << "the file stores weights that are not aligned";
+  const std::string page = RunProcess(plan).out;
+  EXPECT_NE(page.find("\n adapters, no rungs since they train other weights"), std::string::npos) << page;
+  EXPECT_NE(page.find("--lora-rank 16, --quantize-base nf4: trains "), std::string::npos) << page;
+  EXPECT_EQ(RunProcess(plan + "--lora-rank 4").out.find("no rungs since they train"), std::string::npos);
 }
 
 TEST_F(MemoryLadder, SmallerMicroBatchesAreARung) {

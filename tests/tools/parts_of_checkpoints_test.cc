@@ -103,6 +103,54 @@ TEST_F(PartsOfCheckpoints, OfPipelinesAndTensorsLoadOnOneProcess) {
   }
 }
 
+// Moments of 8 bits: two ranks have the same bits whatever they divide, also after a resumption that divides otherwise.
+// Other numbers of ranks add the gradients in another order.
+TEST_F(PartsOfCheckpoints, OfMomentsIn8Bits) {
+  const std::string flags =
+      "--model wide.onnx --data d.npz --batch-size 16 --micro-batch-size 8 --seed 3 --threads 1 --optimizer adamw8bit "
+      "--lr 0.001 --max-grad-norm 0 --save-every 3 --max-steps ";
+  ASSERT_EQ(RunProcess(StrCat(Launch(2), flags, "5 --shard none --out whole")).code, 0);
+  ASSERT_EQ(RunProcess(StrCat(Launch(2), flags, "9 --shard none --out longer")).code, 0);
+  ASSERT_TRUE(State("whole").contains("$exp_avg_scale:w1"));
+  for (const std::string level : {"optimizer", "gradients", "full"}) {
+    SCOPED_TRACE(level);
+    const Outcome o = RunProcess(StrCat(Launch(2), flags, "5 --overwrite --out r --shard ", level));
+    ASSERT_EQ(o.code, 0) << o.err;
+    ExpectSameState("whole", "r", 0);
+    for (const char* how : {"launch --nproc 2 -- --shard full", "launch --nproc 2 -- --shard optimizer",
+                            "launch --nproc 2 -- --shard none"}) {
+      CopyRun("r", "again");
+      const Outcome resumed = RunProcess(StrCat(how, " --resume again --max-steps 9"));
+      ASSERT_EQ(resumed.code, 0) << how << "\n" << resumed.err;
+      ExpectSameState("longer", "again", 0);
+    }
+    for (const char* how : {"launch --nproc 3 -- --shard full", ""}) {
+      CopyRun("r", "again");
+      const Outcome resumed = RunProcess(StrCat(how, " --resume again --max-steps 9"));
+      ASSERT_EQ(resumed.code, 0) << how << "\n" << resumed.err;
+      const auto longer = State("longer"), again = State("again");
+      for (const char* weight : {"w1", "b1", "w2"}) {
+        const HostTensor &want = longer.at(weight), &got = again.at(weight);
+        for (int64_t i = 0; i < want.size(); ++i) ASSERT_NEAR(got.At(i), want.At(i), 1e-4) << weight << how;
+      }
+    }
+  }
+}
+
+TEST_F(PartsOfCheckpoints, OfPipelinesWithMomentsIn8Bits) {
+  const std::string flags = StrCat(kWide, "--optimizer adamw8bit --lr 0.001 --save-every 3 --max-steps ");
+  ASSERT_EQ(RunProcess(StrCat(Launch(2), flags, "9 --pipeline 2 --out longer")).code, 0);
+  const Outcome o = RunProcess(StrCat(Launch(2), flags, "5 --pipeline 2 --out r"));
+  ASSERT_EQ(o.code, 0) << o.err;
+  CopyRun("r", "again");
+  const Outcome resumed = RunProcess(StrCat(Launch(2), "--resume again --pipeline 2 --max-steps 9"));
+  ASSERT_EQ(resumed.code, 0) << resumed.err;
+  ExpectSameState("longer", "again", 0);
+  const Outcome alone = RunProcess("--resume r --max-steps 9");
+  ASSERT_EQ(alone.code, 0) << alone.err;
+  EXPECT_EQ(Summary("r")["resumed_from"], 5);
+}
+
 // From 2 ranks on 4, and from these on one.
 TEST_F(PartsOfCheckpoints, GrowAndShrink) {
   const std::string flags = StrCat(kWide, kSgd, "--save-every 2 --max-steps ");

@@ -10,6 +10,7 @@
 #include "optim/parallel/pipeline/stage.h"
 #include "optim/parallel/shard.h"
 #include "optim/record/telemetry/trace.h"
+#include "optim/step/groups.h"
 
 namespace onnxtrain {
 namespace {
@@ -29,6 +30,7 @@ absl::StatusOr<PreparedModel> PipelineSession::PrepareTrained() {
   const LossGraph reduced = ReduceToLoss(whole);
   ASSIGN_OR_RETURN(placement_, PlaceWeights(reduced.graph, reduced.results, stages()));
   whole_weights_ = whole.weights;
+  options_.optimizer.tables = FindTables(whole.model);
   whole_state_ = ListWholeState(
       whole, [this](const std::string& weight) { return placement_.Owner(weight); }, options_.optimizer, dtype_);
   mirrors_ = ListMirrors();

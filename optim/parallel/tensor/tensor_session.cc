@@ -10,20 +10,25 @@
 #include "optim/parallel/shard.h"
 #include "optim/parallel/tensor/split_graph.h"
 #include "optim/record/telemetry/trace.h"
+#include "optim/step/groups.h"
 #include "optim/step/program/programs.h"
 
 namespace onnxtrain {
 
 absl::StatusOr<PreparedModel> TensorSession::PrepareTrained() {
-  if (IsPerTensor(options_.optimizer))
-    return Invalid(WholeWeightReader(options_.optimizer), ": reads whole weights, of which a rank of `tensor` ", size(),
-                   " has parts");
+  const OptimizerSpec& optimizer = options_.optimizer;
+  if (const std::string reader = WholeWeightReader(optimizer); !reader.empty())
+    return Invalid(reader, ": reads whole weights, of which a rank of `tensor` ", size(), " has parts");
+  if (UpdatesBlocks(optimizer))
+    return Invalid("`optimizer` ", optimizer.rule, ": consecutive elements of a weight share a scale, and a rank of ",
+                   "`tensor` ", size(), " has columns that cut them");
   options_.step_form = StepForm::kMicroAndApply;
   ASSIGN_OR_RETURN(const PreparedModel whole,
                    models_->Prepare(prepare_, options_.micro_batch, true, !options_.plan_only));
   ASSIGN_OR_RETURN(ModelSplit split, SplitModel(whole, nullptr, rank(), size()));
   splits_ = std::move(split.weights);
   whole_weights_ = whole.weights;
+  options_.optimizer.tables = FindTables(whole.model);
   whole_state_ = ListWholeState(
       whole, [](const std::string&) { return kEveryRank; }, options_.optimizer, dtype_);
   ListSplitState(whole);

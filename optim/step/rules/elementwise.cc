@@ -103,7 +103,12 @@ std::span<const OptimizerRule> ElementwiseRules() {
       {"sgd_momentum", "momentum", {{"momentum"}}, Momentum, {.lr = 0.01}},
       {"adam", "betas eps", {{"exp_avg"}, {"exp_avg_sq"}}, Adam, {}},
       {"adamw", "betas eps", {{"exp_avg"}, {"exp_avg_sq"}}, UpdateByAdamW, {}},
-      {"adamw8bit", "betas eps", EightBitMoments(), UpdateByAdamW, {}, true},
+      {.name = "adamw8bit",
+       .takes = "betas eps",
+       .state = EightBitMoments(),
+       .update = UpdateByAdamW,
+       .per_tensor = true,
+       .in_blocks = true},
       {"rmsprop", "momentum betas eps", {{"square_avg"}}, RmsProp, {.beta2 = 0.99}},
       {"rmsprop_momentum", "momentum betas eps", {{"square_avg"}, {"momentum"}}, RmsPropMomentum, {.beta2 = 0.99}},
       {"adagrad", "eps", {{"sum"}}, Adagrad, {.lr = 1e-2, .eps = 1e-10}},
@@ -114,7 +119,13 @@ std::span<const OptimizerRule> ElementwiseRules() {
        .update = ScheduleFreeAdamW,
        .per_tensor = true,
        .averages = true},
-      {"lion8bit", "betas", {EightBitMoments()[0]}, Lion, {.lr = 1e-4, .beta2 = 0.99}, true},
+      {.name = "lion8bit",
+       .takes = "betas",
+       .state = {EightBitMoments()[0]},
+       .update = Lion,
+       .defaults = {.lr = 1e-4, .beta2 = 0.99},
+       .per_tensor = true,
+       .in_blocks = true},
   };
   return *rules;
 }

@@ -65,9 +65,13 @@ Val Whitened(Val g, Val rows, Val columns) {
   return g * Reshape(Rsqrt(shares), tall) * Reshape(Rsqrt(columns), wide);
 }
 
-RuleResult Adafactor(const RuleContext& c) {
-  constexpr double kTiny = 1e-30, kLeastScale = 1e-3, kThreshold = 1;
-  const Val t = c.step + 1.0;
+struct FactoredUpdate {
+  Val update;  // of a root mean square of at most 1, with weight decay
+  std::vector<Val> state;
+};
+
+FactoredUpdate UpdateFactors(const RuleContext& c, Val t) {
+  constexpr double kTiny = 1e-30, kThreshold = 1;
   const Val keep = 1.0 - Pow(t, -0.8);
   const Val square = c.grad * c.grad + kTiny;
   std::vector<Val> state = {c.state[0], c.state[1]};
@@ -82,9 +86,23 @@ RuleResult Adafactor(const RuleContext& c) {
     u = c.grad * Rsqrt(state[0]);
   }
   u = u / Max(RootMeanSquare(u) / kThreshold, Number(u, 1));
-  const Val rate = Min(c.lr, Rsqrt(t)) * Max(RootMeanSquare(c.param), Number(t, kLeastScale));
   if (c.weight_decay != 0) u = u + c.param * c.weight_decay;
-  return {c.param - rate * u, state};
+  return {u, state};
+}
+
+RuleResult Adafactor(const RuleContext& c) {
+  constexpr double kLeastScale = 1e-3;
+  const Val t = c.step + 1.0;
+  const FactoredUpdate factored = UpdateFactors(c, t);
+  const Val rate = Min(c.lr, Rsqrt(t)) * Max(RootMeanSquare(c.param), Number(t, kLeastScale));
+  return {c.param - rate * factored.update, factored.state};
+}
+
+// Adafactor without relative steps and without scaling by the parameter, as transformers' Trainer has it. AdamW's
+// updates have a root mean square near 1, too, so that both share a rate.
+RuleResult UnscaledAdafactor(const RuleContext& c) {
+  const FactoredUpdate factored = UpdateFactors(c, c.step + 1.0);
+  return {c.param - c.lr * factored.update, factored.state};
 }
 
 // Matrices but tables have orthogonalized updates; convolutions are matrices of their output channels. A single row or
@@ -166,6 +184,7 @@ std::span<const OptimizerRule> PerTensorRules() {
       {"lamb", "betas eps", {{"exp_avg"}, {"exp_avg_sq"}}, Lamb, {.eps = 1e-6}, true},
       {"lars", "momentum eps", {{"momentum"}}, Lars, {.lr = 0.1, .momentum = 0.9}, true},
       {"adafactor", "", {{"row", RowShape}, {"column", ColumnShape}}, Adafactor, {.lr = 1e-2}, true},
+      {"adafactor_unscaled", "", {{"row", RowShape}, {"column", ColumnShape}}, UnscaledAdafactor, {}, true},
       {"muon", "momentum betas eps", {{"exp_avg"}, {"exp_avg_sq", SecondMomentShape}}, Muon, {.momentum = 0.95}, true},
       {.name = "galore_adamw",
        .takes = "betas eps galore",

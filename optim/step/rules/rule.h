@@ -44,6 +44,7 @@ enum class StateFormat : uint8_t {
 struct StoredState {
   std::string state;
   Type type;
+  int64_t block = 1;  // elements of the weight by element of the tensor
 };
 
 struct RuleState {
@@ -60,6 +61,11 @@ struct RuleState {
   // Returns the tensors of a weight: one of floats of type `dtype`, or codes and scales.
   std::vector<StoredState> Stored(const OptimizerSpec& spec, const std::string& weight, const Shape& param,
                                   DType dtype) const;
+
+  // Returns the tensors of `elements` consecutive elements of a weight, from the begin of a block on. The state must
+  // have the weight's shape.
+  std::vector<StoredState> StoredPart(const OptimizerSpec& spec, const std::string& weight, const Shape& param,
+                                      int64_t elements, DType dtype) const;
 
   // Returns the shape of the state of a weight.
   Shape Of(const OptimizerSpec& spec, const std::string& weight, const Shape& param) const {
@@ -79,7 +85,8 @@ struct OptimizerRule {
   RuleResult (*update)(const RuleContext&);
   RuleDefaults defaults;
   bool per_tensor = false;
-  bool averages = false;  // computes an average of the weights, which evaluations and exports use
+  bool averages = false;   // computes an average of the weights, which evaluations and exports use
+  bool in_blocks = false;  // a rule per tensor that updates every block of kDynamicBlock elements separately
 };
 
 // Returns the rule of a specification, or null. sgd and rmsprop with momentum are separate rules.

@@ -25,6 +25,12 @@ const OptimizerRule* Find(std::string_view name) {
 // Smaller tensors take little memory, and their few blocks would lose the most precision.
 constexpr int64_t kLeastQuantized = 4096;
 
+std::vector<StoredState> StoreAs(const RuleState& state, bool quantized, const Shape& shape, DType dtype) {
+  if (!quantized) return {{std::string(state.name), {dtype, shape}}};
+  return {{std::string(state.name), {DType::kUInt8, shape}},
+          {StrCat(state.name, "_scale"), {dtype, {DynamicBlocks(NumElements(shape))}}, kDynamicBlock}};
+}
+
 }  // namespace
 
 bool RuleState::IsQuantized(const OptimizerSpec& spec, const std::string& weight, const Shape& param) const {
@@ -33,10 +39,12 @@ bool RuleState::IsQuantized(const OptimizerSpec& spec, const std::string& weight
 
 std::vector<StoredState> RuleState::Stored(const OptimizerSpec& spec, const std::string& weight, const Shape& param,
                                            DType dtype) const {
-  const Shape whole = Of(spec, weight, param);
-  if (!IsQuantized(spec, weight, param)) return {{std::string(name), {dtype, whole}}};
-  return {{std::string(name), {DType::kUInt8, whole}},
-          {StrCat(name, "_scale"), {dtype, {DynamicBlocks(NumElements(whole))}}}};
+  return StoreAs(*this, IsQuantized(spec, weight, param), Of(spec, weight, param), dtype);
+}
+
+std::vector<StoredState> RuleState::StoredPart(const OptimizerSpec& spec, const std::string& weight, const Shape& param,
+                                               int64_t elements, DType dtype) const {
+  return StoreAs(*this, IsQuantized(spec, weight, param), {elements}, dtype);
 }
 
 const OptimizerRule* FindRule(const OptimizerSpec& spec) {

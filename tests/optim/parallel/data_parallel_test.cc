@@ -357,6 +357,41 @@ TEST_F(Ranks, SendWhatTheFormulaSaysWithDividedWeights) {
   EXPECT_EQ(trained.time.sent_bytes, 10 * sent(2) + sent(1));
 }
 
+// Slices have whole blocks of 256 elements, so that codes and scales are those of one rank. w1 ends within a block; the
+// others have moments of floats.
+TEST_F(Ranks, DivideMomentsOf8Bits) {
+  constexpr int64_t kInner = 1051;
+  tiny::Model m = tiny::Mlp(3);
+  m.weights[0] = {"w1", {4, kInner}, tiny::Uniform(4 * kInner, 0.5F, 1)};
+  m.weights[1] = {"b1", {kInner}, tiny::Uniform(kInner, 0.1F, 2)};
+  m.weights[2] = {"w2", {kInner, 3}, tiny::Uniform(kInner * 3, 0.05F, 3)};
+  m.Save(Path("m.onnx"));
+  const SessionOptions options{
+      .import = {.float_type = DType::kFloat64},
+      .optimizer = {.rule = "adamw8bit", .lr = 0.001, .weight_decay = 0.1, .max_grad_norm = 0.5},
+      .micro_batch = 4};
+  const Trained one = Train(1, options)[0];
+  ASSERT_TRUE(one.others.contains("$exp_avg_scale:w1"));
+  for (const ShardLevel level : {ShardLevel::kOptimizer, ShardLevel::kGradients, ShardLevel::kFull}) {
+    for (const size_t bytes : {size_t{1}, size_t{1} << 14}) {
+      SCOPED_TRACE(StrCat(ShardName(level), ", pieces of ", bytes, " bytes"));
+      shard_ = level;
+      parallel_.bucket_bytes = bytes;
+      ExpectSame(options);
+      const std::vector<Trained> all = Train(3, options);
+      ASSERT_EQ(all[0].others.size(), one.others.size());
+      int64_t moments = 0;
+      for (const Trained& t : all) moments += t.memory.moments;
+      EXPECT_LT(moments, 1.2 * one.memory.moments) << "each moment is kept once, but for padding";
+      for (const auto& [name, value] : one.others) {
+        ASSERT_EQ(all[0].others.at(name).type(), value.type()) << name;
+        for (int64_t i = 0; i < value.size(); ++i)
+          ASSERT_NEAR(all[0].others.at(name).At(i), value.At(i), 1e-12) << name << " " << i;
+      }
+    }
+  }
+}
+
 TEST_F(Ranks, RefuseToDivideWhatReadsWholeWeights) {
   tiny::Mlp(3).Save(Path("m.onnx"));
   for (const OptimizerSpec& optimizer :

@@ -35,18 +35,35 @@ Json ToJson(const SessionMemory& memory, double seconds) {
   return json;
 }
 
-Json ToJson(const TrainConfig& config, const TrainingRun& run, const std::vector<RungPlan>& plans) {
+Json ToJson(const RungPlan& plan) {
+  Json fields = Json::object();
+  for (const auto& [name, value] : plan.rung.fields) fields[name] = value;
+  return {{"fields", std::move(fields)},
+          {"changes", plan.rung.changes},
+          {"micro_batch", plan.batch.micro},
+          {"kept", ToJson(plan.kept, plan.kept_seconds)},
+          {"least", ToJson(plan.least, plan.least_seconds)},
+          {"least_memory_budget", plan.least_budget}};
+}
+
+// The plan of adapters beside the frozen model.
+struct PlannedAdapters {
+  RungPlan plan;
+  int64_t trained = 0, frozen = 0;  // parameters
+};
+
+Json ToJson(const TrainConfig& config, const TrainingRun& run, const std::vector<RungPlan>& plans,
+            const std::vector<PlannedAdapters>& adapters) {
   Json json = {{"model", config.model}, {"backend", run.backend->name()}, {"batch", run.batch.global}};
   for (const RungPlan& plan : plans) {
-    Json fields = Json::object();
-    for (const auto& [name, value] : plan.rung.fields) fields[name] = value;
-    json["rungs"].push_back({{"fields", std::move(fields)},
-                             {"changes", plan.rung.changes},
-                             {"micro_batch", plan.batch.micro},
-                             {"kept", ToJson(plan.kept, plan.kept_seconds)},
-                             {"least", ToJson(plan.least, plan.least_seconds)},
-                             {"least_memory_budget", plan.least_budget},
-                             {"saves", plan.saves}});
+    json["rungs"].push_back(ToJson(plan));
+    json["rungs"].back()["saves"] = plan.saves;
+  }
+  json["adapters"] = Json::array();
+  for (const PlannedAdapters& form : adapters) {
+    json["adapters"].push_back(ToJson(form.plan));
+    json["adapters"].back().update(
+        {{"trained", form.trained}, {"frozen", form.frozen}, {"mapped_bytes", form.plan.kept.mapped}});
   }
   return json;
 }
@@ -57,7 +74,26 @@ std::string Row(std::string_view label, const SessionMemory& memory, double time
   return text + absl::StrFormat(" %11s %6.2fx\n", Bytes(memory.total()), time);
 }
 
-std::string Page(const TrainingRun& run, const std::vector<RungPlan>& plans) {
+std::string Rows(const RungPlan& plan, double unit) {
+  return Row("kept", plan.kept, plan.kept_seconds / unit) + Row("recomputed", plan.least, plan.least_seconds / unit);
+}
+
+std::string AdapterRows(const std::vector<PlannedAdapters>& adapters, double unit) {
+  std::string text;
+  if (!adapters.empty()) text = " adapters, no rungs since they train other weights (never by `memory_budget`):\n";
+  for (const PlannedAdapters& form : adapters) {
+    const RungPlan& plan = form.plan;
+    StrAppend(&text, "  - ", plan.rung.Name(), ": trains ", FormatWithCommas(form.trained), " values beside ",
+              FormatWithCommas(form.frozen), " that are frozen; ", plan.rung.changes, "; at least `memory_budget` ",
+              plan.least_budget >> 20, "MiB",
+              plan.kept.mapped > 0 ? StrCat(", besides ", Bytes(plan.kept.mapped), " in the model's file") : "", "\n",
+              Rows(plan, unit));
+  }
+  return text;
+}
+
+std::string Page(const TrainingRun& run, const std::vector<RungPlan>& plans,
+                 const std::vector<PlannedAdapters>& adapters) {
   std::string text = PageRow("model", DescribeModel(*run.data.models->model())) +
                      PageRow("backend", DescribeBackend(*run.backend)) +
                      PageRow("batch", StrCat(run.batch.global, " in micro-batches of ", run.batch.micro)) +
@@ -77,20 +113,50 @@ std::string Page(const TrainingRun& run, const std::vector<RungPlan>& plans) {
     StrAppend(&text, " ", ++number, ". ", rung.Name(), ": ",
               rung.changes.empty() ? "the same numbers" : rung.changes + " (`allow_lossy_memory`)",
               "; at least `memory_budget` ", plan.least_budget >> 20, "MiB\n");
-    text += Row("kept", plan.kept, plan.kept_seconds / unit);
-    text += Row("recomputed", plan.least, plan.least_seconds / unit);
+    text += Rows(plan, unit);
   }
   if (!others.empty())
     StrAppend(&text, " no rungs, since those before them need no more memory: ", absl::StrJoin(others, "; "), "\n");
-  return FieldsToFlags(text);
+  return FieldsToFlags(text + AdapterRows(adapters, unit));
+}
+
+// Plans a form of adapters, as the configuration with its fields.
+absl::StatusOr<PlannedAdapters> PlanAdapterForm(TrainConfig config, MemoryRung form, const PrepareRun& prepare) {
+  for (const auto& [name, value] : form.fields) RETURN_IF_ERROR(SetField(&config, *FindField(name), value));
+  ASSIGN_OR_RETURN(const TrainingRun run, prepare(config));
+  const SessionOptions& options = run.session_options;
+  form.optimizer = options.optimizer;
+  PlannedAdapters adapters;
+  ASSIGN_OR_RETURN(adapters.plan, PlanRung(form, {run.data.models, *run.backend}, options, run.batch));
+  ASSIGN_OR_RETURN(const PreparedModel prepared,
+                   run.data.models->Prepare(MakePrepareOptions(options), run.batch.micro, true, false));
+  for (const WeightDecision& w : prepared.weights)
+    (w.trained ? adapters.trained : adapters.frozen) += w.type.elements();
+  return adapters;
+}
+
+// Plans the forms of adapters that the configuration leaves open: products that are quantized in the file cannot be
+// quantized again, for example.
+absl::StatusOr<std::vector<PlannedAdapters>> PlanAdapterForms(const TrainConfig& config, const TrainingRun& run,
+                                                              const PrepareRun& prepare) {
+  std::vector<PlannedAdapters> plans;
+  for (const MemoryRung& form : ListAdapterForms(config, *run.data.models->model())) {
+    auto plan = PlanAdapterForm(config, form, prepare);
+    if (absl::IsInvalidArgument(plan.status())) continue;
+    RETURN_IF_ERROR(plan.status());
+    plans.push_back(*std::move(plan));
+  }
+  return plans;
 }
 
 }  // namespace
 
-absl::StatusOr<std::string> DescribeLadder(const TrainConfig& config, const TrainingRun& run) {
+absl::StatusOr<std::string> DescribeLadder(const TrainConfig& config, const TrainingRun& run,
+                                           const PrepareRun& prepare) {
   const BudgetedModel model{run.data.models, *run.backend};
   ASSIGN_OR_RETURN(const std::vector<RungPlan> plans, PlanLadder(config, model, run.session_options, run.batch));
-  return config.json ? WriteJson(ToJson(config, run, plans), 2) + "\n" : Page(run, plans);
+  ASSIGN_OR_RETURN(const std::vector<PlannedAdapters> adapters, PlanAdapterForms(config, run, prepare));
+  return config.json ? WriteJson(ToJson(config, run, plans, adapters), 2) + "\n" : Page(run, plans, adapters);
 }
 
 namespace {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -24,8 +25,12 @@ inline constexpr MemoryColumn kMemoryColumns[] = {
 
 inline std::string Bytes(int64_t bytes) { return FormatBytes(static_cast<double>(bytes)); }
 
-// Returns the page, or JSON with --json, of the planned bytes and times of each rung (optim/plan/memory_ladder.h).
-absl::StatusOr<std::string> DescribeLadder(const TrainConfig& config, const TrainingRun& run);
+using PrepareRun = std::function<absl::StatusOr<TrainingRun>(const TrainConfig& config)>;
+
+// Returns the page, or JSON with --json, of the planned bytes and times of each rung (optim/plan/memory_ladder.h), and
+// of adapters beside the frozen model, whose runs `prepare` makes.
+absl::StatusOr<std::string> DescribeLadder(const TrainConfig& config, const TrainingRun& run,
+                                           const PrepareRun& prepare);
 
 // Runs `bench` on each rung in a separate process, without recomputation and within the least budget. Prints the
 // planned and the measured bytes and the time of an update as soon as they are measured; with --json, the elements of

@@ -262,6 +262,10 @@ absl::StatusOr<TrainingRun> PrepareWithoutData(const TrainConfig& config) {
   return run;
 }
 
+absl::StatusOr<TrainingRun> Prepare(const TrainConfig& config) {
+  return config.data.empty() ? PrepareWithoutData(config) : PrepareOnData(config);
+}
+
 // Returns the bytes that each rank sends in an update.
 int64_t WireBytes(const TrainConfig& config, const TrainingRun& trial, const StepMemory& step) {
   const SessionOptions& options = trial.session_options;
@@ -456,7 +460,7 @@ absl::StatusOr<int> RunPlan(const TrainConfig& config) {
                    "`");
   if (!config.data.empty() && (config.world > 1 || config.pipeline > 1 || config.tensor > 1))
     return Invalid("`data`: ranks are planned without data");
-  ASSIGN_OR_RETURN(TrainingRun trial, config.data.empty() ? PrepareWithoutData(config) : PrepareOnData(config));
+  ASSIGN_OR_RETURN(TrainingRun trial, Prepare(config));
   for (const std::string& line : trial.data.surgery) LogInfo(config, line);
   if (config.pipeline > 1) {
     ASSIGN_OR_RETURN(const std::string stages, DescribePipeline(config, trial));
@@ -469,7 +473,7 @@ absl::StatusOr<int> RunPlan(const TrainConfig& config) {
     return kDone;
   }
   if (config.ladder) {
-    ASSIGN_OR_RETURN(const std::string ladder, DescribeLadder(config, trial));
+    ASSIGN_OR_RETURN(const std::string ladder, DescribeLadder(config, trial, Prepare));
     RETURN_IF_ERROR(Print(ladder));
     return kDone;
   }
