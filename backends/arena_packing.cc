@@ -105,10 +105,67 @@ Packing PackBySweeps(const std::vector<Block>& blocks) {
 
 enum class Fit : uint8_t { kLowest, kTightest };
 
+struct Placed {
+  size_t offset, end;
+  int32_t first, last;  // live range
+  int32_t block;
+};
+
+// Placed blocks, with those of short spans of steps at hand. Blocks are short-lived, mostly, and meet a few of all
+// others.
+class PlacedBlocks {
+ public:
+  explicit PlacedBlocks(int32_t steps) : width_(std::max(kLeastWidth, 2 * (steps / kSpans + 1))) {
+    spans_.resize(2 * (steps / width_ + 1) + 1);
+  }
+
+  void clear() {
+    all_.clear();
+    sorted_ = 0;
+    for (auto& span : spans_) span.clear();
+  }
+
+  void Add(const Placed& placed) {
+    all_.push_back(placed);
+    for (int32_t i = std::max(0, placed.first / (width_ / 2) - 1); i <= placed.last / (width_ / 2); ++i) {
+      std::vector<Placed>& span = spans_[i];
+      span.insert(std::ranges::upper_bound(span, placed.offset, {}, &Placed::offset), placed);
+    }
+  }
+
+  // Returns blocks by offset, among them all that are live in these steps. Valid until the next call.
+  std::span<const Placed> Near(int32_t first, int32_t last) {
+    const int32_t i = first / (width_ / 2);
+    if (last < (i + 2) * (width_ / 2)) return spans_[i];
+    const auto middle = all_.begin() + static_cast<ptrdiff_t>(sorted_);
+    std::ranges::stable_sort(middle, all_.end(), {}, &Placed::offset);
+    std::ranges::inplace_merge(all_, middle, {}, &Placed::offset);
+    sorted_ = all_.size();
+    return all_;
+  }
+
+  const std::vector<Placed>& all() const { return all_; }
+
+ private:
+  static constexpr int32_t kSpans = 64, kLeastWidth = 8;
+
+  int32_t width_;            // steps of a span
+  std::vector<Placed> all_;  // the first `sorted_` ones by offset
+  size_t sorted_ = 0;
+  std::vector<std::vector<Placed>> spans_;  // blocks by offset; span i begins at step i · width / 2
+};
+
+int32_t CountSteps(const std::vector<Block>& blocks) {
+  int32_t steps = 0;
+  for (const Block& b : blocks) steps = std::max(steps, b.last + 1);
+  return steps;
+}
+
 // A packing under construction.
 class Placement {
  public:
-  Placement(const std::vector<Block>& blocks, Fit fit) : blocks_(&blocks), fit_(fit), offsets_(blocks.size(), 0) {}
+  Placement(const std::vector<Block>& blocks, Fit fit)
+      : blocks_(&blocks), fit_(fit), placed_(CountSteps(blocks)), offsets_(blocks.size(), 0) {}
 
   size_t total() const { return total_; }
   size_t offset(int32_t block) const { return offsets_[block]; }
@@ -118,36 +175,31 @@ class Placement {
     const Block& block = (*blocks_)[b];
     if (block.bytes == 0) return;
     const size_t offset = FindGap(block);
-    offsets_[b] = offset;
-    total_ = std::max(total_, offset + block.bytes);
-    const Placed placed{offset, offset + block.bytes, block.first, block.last, b};
-    placed_.insert(std::ranges::upper_bound(placed_, offset, {}, &Placed::offset), placed);
+    Place({offset, offset + block.bytes, block.first, block.last, b});
   }
 
   // Replaces this placement by the part of `other` that consists of the blocks with place[b] < end.
   void KeepBefore(const Placement& other, const std::vector<size_t>& place, size_t end) {
     placed_.clear();
     total_ = 0;
-    for (const Placed& p : other.placed_) {
-      if (place[p.block] >= end) continue;
-      placed_.push_back(p);
-      offsets_[p.block] = p.offset;
-      total_ = std::max(total_, p.end);
+    for (const Placed& p : other.placed_.all()) {
+      if (place[p.block] < end) Place(p);
     }
   }
 
  private:
-  struct Placed {
-    size_t offset, end;
-    int32_t first, last;  // live range
-    int32_t block;
-  };
+  void Place(const Placed& placed) {
+    offsets_[placed.block] = placed.offset;
+    total_ = std::max(total_, placed.end);
+    placed_.Add(placed);
+  }
 
   // Returns an offset that is free for the whole live range of `block`.
   size_t FindGap(const Block& block) {
-    overlapping_.resize(placed_.size());
+    const std::span<const Placed> near = placed_.Near(block.first, block.last);
+    overlapping_.resize(near.size() + 1);
     size_t count = 0;
-    for (const Placed& p : placed_) {  // branch-free, because overlaps are hard to predict
+    for (const Placed& p : near) {  // branch-free, because overlaps are hard to predict
       overlapping_[count] = {p.offset, p.end};
       count += static_cast<size_t>(p.first <= block.last) & static_cast<size_t>(p.last >= block.first);
     }
@@ -168,7 +220,7 @@ class Placement {
 
   const std::vector<Block>* blocks_;
   Fit fit_;
-  std::vector<Placed> placed_;                          // by offset
+  PlacedBlocks placed_;
   std::vector<std::pair<size_t, size_t>> overlapping_;  // offset and end; buffer of FindGap
   std::vector<size_t> offsets_;
   size_t total_ = 0;
@@ -250,9 +302,7 @@ void ImproveByLocalSearch(const std::vector<Block>& blocks, size_t bound, Start 
 }  // namespace
 
 size_t PeakLiveBytes(const std::vector<Block>& blocks) {
-  int32_t steps = 0;
-  for (const Block& b : blocks) steps = std::max(steps, b.last + 1);
-  std::vector<int64_t> change(steps + 1, 0);
+  std::vector<int64_t> change(CountSteps(blocks) + 1, 0);
   for (const Block& b : blocks) {
     change[b.first] += static_cast<int64_t>(b.bytes);
     change[b.last + 1] -= static_cast<int64_t>(b.bytes);

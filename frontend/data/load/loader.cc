@@ -495,7 +495,9 @@ absl::Status CheckOptions(int64_t samples, const LoaderOptions& o, const TokenBa
 // Returns the maximum length of variable feeds.
 int64_t FindExtent(const std::vector<FeedSpec>& specs) {
   int64_t longest = 0;
-  for (const FeedSpec& spec : specs) longest = std::max(longest, spec.variable ? spec.sample.shape[spec.length_axis] : 0);
+  for (const FeedSpec& spec : specs) {
+    if (spec.variable) longest = std::max(longest, spec.sample.shape[spec.length_axis]);
+  }
   return longest;
 }
 

@@ -44,8 +44,8 @@ struct Column {
   int64_t sample_rate = 0;           // sample rate of sounds in Hz; else 0
   bool measured = true;              // false for categories and constants, which are not standardized
   bool text = false;                 // ReadText returns the text of a sample; Read fails, with `problem`
-  // Samples are sequences of different lengths (Dataset::Length) along axis `length_axis` of sample.shape, which has the
-  // maximum; Read fills a buffer of any length, padding or truncating the sequence.
+  // Samples are sequences of different lengths (Dataset::Length) along axis `length_axis` of sample.shape, which has
+  // the maximum; Read fills a buffer of any length, padding or truncating the sequence.
   bool variable = false;
   int length_axis = 0;
   // ≥ 0: pictures keep their sizes. Height and width are axes `height_axis` and `height_axis` + 1 of a sample's shape,

@@ -219,8 +219,9 @@ absl::Status Programs::CompileToFit(const Graph& legal, int64_t samples, Compile
   return absl::IsResourceExhausted(status) ? TooLarge(smallest + scratch, *compiled, samples) : status;
 }
 
-// Plans recomputation on the fused graph and applies the plan to the graph before fusion. If clones fuse so that the
-// program needs more memory than planned, tries the next smaller plan.
+// Plans recomputation on the fused graph and applies the plan to the graph before fusion, where clones fuse with their
+// neighbors. If they fuse so that the program needs more memory than planned, compiles the planned graph itself, and if
+// that is too large, too, tries the next smaller plan.
 absl::Status Programs::CompileRecomputed(const Graph& legal, const CompileOptions& options, size_t limit,
                                          CompiledProgram* compiled, size_t* smallest) {
   FusedGraph fused;
@@ -241,6 +242,9 @@ absl::Status Programs::CompileRecomputed(const Graph& legal, const CompileOption
                                 [&](const Graph& g) { return ApplyRecompute(g, fused, planner, plan.recomputed); }};
     ASSIGN_OR_RETURN(const Graph recomputed, RunPasses(legal, {&rematerialize, 1}));
     ASSIGN_OR_RETURN(compiled->program, backend_.Compile(recomputed, options));
+    if (compiled->program->memory().arena > std::max(limit, plan.arena)) {
+      ASSIGN_OR_RETURN(compiled->program, backend_.Compile(plan.graph, options));
+    }
     if (const size_t arena = compiled->program->memory().arena; arena > limit && plan.arena > 0) {
       least = std::min(least, arena);
       planned = plan.arena - 1;
