@@ -131,14 +131,8 @@ absl::Status ParseSpectrogram(const Json& json, SpectrogramOptions* s) {
 }
 
 Json SpectrogramJson(const SpectrogramOptions& s) {
-  return {{"style", s.style},
-          {"bands", s.bands},
-          {"window", s.window},
-          {"hop", s.hop},
-          {"fft", s.fft},
-          {"mean", s.mean},
-          {"deviation", s.deviation},
-          {"bands_first", s.bands_first}};
+  return {{"style", s.style}, {"bands", s.bands}, {"window", s.window},       {"hop", s.hop},
+          {"fft", s.fft},     {"mean", s.mean},   {"deviation", s.deviation}, {"bands_first", s.bands_first}};
 }
 
 absl::Status ParseAudio(const Json& json, Preprocess* preprocess) {

@@ -36,9 +36,9 @@ struct PicturePreprocess {
 // How sound files were converted to samples.
 struct AudioPreprocess {
   int64_t sample_rate = 0, channels = 0;
-  int64_t frames = 0;        // 0: sounds kept their lengths
-  bool standardize = false;  // each sound was scaled to zero mean and unit variance
-  double padding = 0;        // value of the frames after the end of a sound
+  int64_t frames = 0;                   // 0: sounds kept their lengths
+  bool standardize = false;             // each sound was scaled to zero mean and unit variance
+  double padding = 0;                   // value of the frames after the end of a sound
   SpectrogramOptions spectrogram = {};  // that sounds became, if it has a style; `frames` are its frames
 
   bool operator==(const AudioPreprocess&) const = default;

@@ -135,6 +135,8 @@ Value Interpreter::Call(const Value& function, CallArguments arguments) {
   return function.object()->Call(*this, std::move(arguments));
 }
 
+// Overriders move the arguments.
+// NOLINTBEGIN(performance-unnecessary-value-param)
 Value Object::Call(Interpreter& run, CallArguments /*arguments*/) {
   return run.Fail("'", type_name(), "' object is not callable");
 }
@@ -142,5 +144,6 @@ Value Object::Call(Interpreter& run, CallArguments /*arguments*/) {
 absl::Status Object::SetAttribute(std::string_view /*name*/, Value /*value*/) {
   return Invalid("an attribute of '", type_name(), "', which is no namespace, is assigned");
 }
+// NOLINTEND(performance-unnecessary-value-param)
 
 }  // namespace onnxtrain::jinja

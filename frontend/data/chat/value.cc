@@ -113,7 +113,7 @@ std::optional<double> Value::number() const {
 // Names of integers begin with this character; texts that begin with it get it once more.
 constexpr char kNotText = '\x01';
 
-std::string MakeKey(std::string text) { return text.starts_with(kNotText) ? kNotText + text : text; }
+std::string MakeKey(const std::string& text) { return text.starts_with(kNotText) ? kNotText + text : text; }
 
 std::optional<std::string> MakeKey(const Value& value) {
   if (const std::string* text = value.text()) return MakeKey(*text);

@@ -111,7 +111,7 @@ struct Sequence {
 // Returns the name under which a mapping keeps an item: a text itself, or another name for an integer; nullopt for
 // values that cannot be keys here.
 std::optional<std::string> MakeKey(const Value& value);
-std::string MakeKey(std::string text);
+std::string MakeKey(const std::string& text);
 // Returns the value whose name this is.
 Value ReadKey(const std::string& name);
 
