@@ -172,8 +172,23 @@ void AppendBackward(const Graph& graph, const std::vector<bool>& forward, const 
 
 }  // namespace
 
-RecomputePlanner::RecomputePlanner(const Graph& graph, const std::vector<size_t>& workspace, size_t alignment)
-    : alignment_(alignment) {
+RecomputePlans RecomputeMemo::Get(const Graph& graph, const std::vector<size_t>& workspace,
+                                  const std::function<RecomputePlans()>& make) {
+  constexpr size_t kMost = 4;
+  const auto found = std::ranges::find_if(
+      entries_, [&](const Entry& entry) { return entry.workspace == workspace && entry.graph == graph; });
+  if (found != entries_.end()) {
+    entries_.splice(entries_.begin(), entries_, found);
+  } else {
+    entries_.push_front({graph, workspace, make()});
+    if (entries_.size() > kMost) entries_.pop_back();
+  }
+  return entries_.front().plans;
+}
+
+RecomputePlanner::RecomputePlanner(const Graph& graph, const std::vector<size_t>& workspace, size_t alignment,
+                                   RecomputeMemo* memo)
+    : alignment_(alignment), memo_(memo) {
   const std::vector<bool> of_gradient = DependsOn(graph, kInverseDenominatorFeed);
   const std::vector<bool> forward = FindForward(graph, of_gradient);
   for (int32_t n = 0; n < std::ssize(graph.nodes()); ++n) {
@@ -212,7 +227,6 @@ RecomputePlan RecomputePlanner::MakePlan(RecomputeSchedule recomputed) const {
     }
     ran[origin] = true;
   }
-  plan.graph = Dce(made.graph);
   plan.recomputed = std::move(recomputed);
   return plan;
 }
@@ -224,8 +238,13 @@ RecomputePlan RecomputePlanner::Plan(RecomputeMode mode) const {
 }
 
 const std::vector<RecomputePlan>& RecomputePlanner::Frontier() const {
-  if (!frontier_) frontier_ = MakeFrontier();
+  const auto make = [this] { return std::make_shared<const std::vector<RecomputePlan>>(MakeFrontier()); };
+  if (frontier_ == nullptr) frontier_ = memo_ == nullptr ? make() : memo_->Get(graph_, workspace_, make);
   return *frontier_;
+}
+
+Graph RecomputePlanner::PlannedGraph(const RecomputePlan& plan) const {
+  return Dce(Rematerialize(graph_, boundary_, plan.recomputed).graph);
 }
 
 std::vector<RecomputePlan> RecomputePlanner::MakeFrontier() const {

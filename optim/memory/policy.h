@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
+#include <functional>
+#include <list>
+#include <memory>
 #include <string_view>
 #include <vector>
 
@@ -28,7 +30,6 @@ struct RecomputeSpec {
 
 // One way to run a training graph.
 struct RecomputePlan {
-  Graph graph;                   // of the planner's nodes
   RecomputeSchedule recomputed;  // by node of RecomputePlanner::Model().graph()
   size_t arena = 0;              // bytes, planned with offsets
   size_t lower_bound = 0;
@@ -37,12 +38,35 @@ struct RecomputePlan {
   double extra_seconds = 0;  // the part of it spent on recomputation
 };
 
+// Plans from the fastest to the smallest.
+using RecomputePlans = std::shared_ptr<const std::vector<RecomputePlan>>;
+
+// Keeps the frontiers of the last few graphs. Plans of one model meet the same graphs many times: for several budgets,
+// and on several rungs of the memory ladder. Thread-compatible: one thread at a time.
+class RecomputeMemo {
+ public:
+  // Returns the frontier of a graph whose nodes need these workspaces; `make` makes it if it is not known.
+  RecomputePlans Get(const Graph& graph, const std::vector<size_t>& workspace,
+                     const std::function<RecomputePlans()>& make);
+  void Clear() { entries_.clear(); }
+
+ private:
+  struct Entry {
+    Graph graph;
+    std::vector<size_t> workspace;
+    RecomputePlans plans;
+  };
+  std::list<Entry> entries_;  // the most recently used first
+};
+
 // Plans for the kernels of a graph (Backend::Fuse) whose backward pass begins with users of the feeds
 // kInverseDenominatorFeed.
 class RecomputePlanner {
  public:
-  // `workspace`: Backend::Workspaces of the graph. `alignment`: of the device's arenas.
-  RecomputePlanner(const Graph& graph, const std::vector<size_t>& workspace, size_t alignment);
+  // `workspace`: Backend::Workspaces of the graph. `alignment`: of the device's arenas. `memo` (may be null) outlives
+  // the planner.
+  RecomputePlanner(const Graph& graph, const std::vector<size_t>& workspace, size_t alignment,
+                   RecomputeMemo* memo = nullptr);
 
   // Returns true if the graph has a backward pass.
   bool Applies() const;
@@ -51,6 +75,8 @@ class RecomputePlanner {
   // Returns the Pareto frontier of memory and time, from the fastest plan to the smallest. It is the same for every
   // budget, so that a larger budget never means a slower plan. Planned at the first call.
   const std::vector<RecomputePlan>& Frontier() const;
+  // Returns the graph of a plan, of kernels as the planner's.
+  Graph PlannedGraph(const RecomputePlan& plan) const;
   // Returns, by node of the model, its index in the given graph. Dead nodes are left out.
   const std::vector<int32_t>& order() const { return order_; }
   int32_t boundary() const { return boundary_; }
@@ -62,12 +88,13 @@ class RecomputePlanner {
   std::vector<RecomputePlan> MakeFrontier() const;
 
   const size_t alignment_;
+  RecomputeMemo* const memo_;
   std::vector<int32_t> order_;     // by node: its index in the given graph
   Graph graph_;                    // the backward pass is in the order with the smallest memory
   std::vector<size_t> workspace_;  // by node
   int32_t boundary_;
   std::vector<double> seconds_;  // by node: time to recompute it
-  mutable std::optional<std::vector<RecomputePlan>> frontier_;
+  mutable RecomputePlans frontier_;
 };
 
 // Returns the fastest plan of the mode with an arena of at most `limit` bytes. If none fits, returns kResourceExhausted

@@ -231,6 +231,7 @@ void PreparedModels::KeepSize(int64_t batch) {
 }
 
 void PreparedModels::ReleaseValues() {
+  recompute_memo_.Clear();
   for (Entry& entry : entries_) ReleaseValues(&entry);
   for (BatchedModel& batched : batched_) ReleaseValues(&batched);
 }

@@ -12,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "frontend/onnx/batched_model.h"
+#include "optim/memory/policy.h"
 #include "optim/step/loss.h"
 #include "optim/step/trainable.h"
 
@@ -79,8 +80,11 @@ class PreparedModels {
   // Drops the imports for other batch sizes, which were only planned.
   void KeepSize(int64_t batch);
 
-  // Drops copied values. Called when a session has them on its device.
+  // Drops copied values, and plans. Called when a session has them on its device.
   void ReleaseValues();
+
+  // Keeps plans of programs for the model.
+  RecomputeMemo& recompute_memo() { return recompute_memo_; }
 
   int64_t imports() const { return imports_; }  // of the file, failed ones too
 
@@ -100,6 +104,7 @@ class PreparedModels {
   std::list<BatchedModel> batched_;  // the most recently used first
   std::list<Entry> entries_;         // the most recently used first
   FixedTables tables_;
+  RecomputeMemo recompute_memo_;
   int64_t imports_ = 0;
 };
 

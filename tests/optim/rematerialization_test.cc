@@ -213,8 +213,9 @@ TEST(Recompute, WhatIsMadeOfWeightsIsMadeAnewForEveryReader) {
   int64_t repeated = 0;
   for (const RecomputePlan& plan : planner.Frontier()) {
     repeated = std::max(repeated, plan.repeated);
-    const auto readers = ComputeUsers(plan.graph);
-    for (const Node& node : plan.graph.nodes()) {
+    const Graph graph = planner.PlannedGraph(plan);
+    const auto readers = ComputeUsers(graph);
+    for (const Node& node : graph.nodes()) {
       if (node.op != "Transpose") continue;
       EXPECT_EQ(readers[node.outputs[0]].size(), 1u) << plan.repeated;
     }
@@ -228,7 +229,23 @@ TEST(Recompute, SchedulesOfUnfusedGraphsApplyAsPlanned) {
   std::iota(same.values.begin(), same.values.end(), 0);
   const RecomputePlanner planner(g, NoWorkspace(g), 64);
   for (const RecomputePlan& plan : planner.Frontier())
-    EXPECT_TRUE(ApplyRecompute(g, same, planner, plan.recomputed) == plan.graph);
+    EXPECT_TRUE(ApplyRecompute(g, same, planner, plan.recomputed) == planner.PlannedGraph(plan));
+}
+
+TEST(Recompute, FrontiersOfEqualGraphsArePlannedOnce) {
+  const Graph g = RandomJoint(20, 3), other = RandomJoint(20, 4);
+  RecomputeMemo memo;
+  const auto plan = [&](const Graph& graph, size_t workspace) {
+    const std::vector<size_t> bytes(graph.nodes().size(), workspace);
+    return &RecomputePlanner(graph, bytes, 64, &memo).Frontier();
+  };
+  const auto* first = plan(g, 0);
+  ASSERT_GT(first->size(), 1u);
+  EXPECT_EQ(plan(g, 0), first);
+  EXPECT_NE(plan(other, 0), first);
+  EXPECT_NE(plan(g, 64), first);
+  EXPECT_EQ(plan(g, 0), first);
+  EXPECT_EQ(RecomputePlanner(g, NoWorkspace(g), 64).Frontier().size(), first->size());
 }
 
 // Clones are inserted before fusion, where they mostly fuse as planned or better; else the planned graph is as small as
@@ -265,7 +282,7 @@ void CheckFusionOfClones(int threads, uint32_t seeds) {
     for (const RecomputePlan& plan : planner.Frontier()) {
       EXPECT_TRUE(run(ApplyRecompute(legal, fused, planner, plan.recomputed), &memory) == want) << seed;
       if (memory.lower_bound > plan.lower_bound) {
-        EXPECT_TRUE(run(plan.graph, &memory) == want) << seed;
+        EXPECT_TRUE(run(planner.PlannedGraph(plan), &memory) == want) << seed;
         ++fused_worse;
       }
       EXPECT_LE(memory.lower_bound, plan.lower_bound) << seed << ": " << plan.repeated << " nodes are recomputed";

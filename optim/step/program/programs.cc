@@ -231,7 +231,7 @@ absl::Status Programs::CompileRecomputed(const Graph& legal, const CompileOption
   };
   RETURN_IF_ERROR(RunRewrite("fuse", fuse, {&fused.graph}));
   ASSIGN_OR_RETURN(const std::vector<size_t> workspaces, backend_.Workspaces(fused.graph));
-  const RecomputePlanner planner(fused.graph, workspaces, backend_.device() == "cpu" ? 64 : 512);
+  const RecomputePlanner planner(fused.graph, workspaces, backend_.device() == "cpu" ? 64 : 512, owner_.recompute_memo);
   size_t least = std::numeric_limits<size_t>::max();  // of the programs that were compiled and are too large
   for (size_t planned = limit;;) {
     const auto chosen = ChooseRecompute(planner, recompute_.mode, planned, smallest);
@@ -243,7 +243,7 @@ absl::Status Programs::CompileRecomputed(const Graph& legal, const CompileOption
     ASSIGN_OR_RETURN(const Graph recomputed, RunPasses(legal, {&rematerialize, 1}));
     ASSIGN_OR_RETURN(compiled->program, backend_.Compile(recomputed, options));
     if (compiled->program->memory().arena > std::max(limit, plan.arena)) {
-      ASSIGN_OR_RETURN(compiled->program, backend_.Compile(plan.graph, options));
+      ASSIGN_OR_RETURN(compiled->program, backend_.Compile(planner.PlannedGraph(plan), options));
     }
     if (const size_t arena = compiled->program->memory().arena; arena > limit && plan.arena > 0) {
       least = std::min(least, arena);

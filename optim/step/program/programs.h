@@ -128,7 +128,8 @@ struct ProgramOwner {
   std::function<size_t()> compile_bytes = [] { return size_t{0}; };
   // Returns the bytes of code of the programs that will be in memory together with one that has this code.
   std::function<size_t(const CodeEstimate&)> code_beside = [](const CodeEstimate&) { return size_t{0}; };
-  uint64_t seed = 0;  // of the rounding of updated weights
+  uint64_t seed = 0;                        // of the rounding of updated weights
+  RecomputeMemo* recompute_memo = nullptr;  // outlives the programs; may be null
 };
 
 // Returns the smallest sufficient budget, in bytes, that an out-of-memory error of Compile names; nullopt for other
