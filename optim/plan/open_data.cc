@@ -29,9 +29,7 @@
 #include "optim/plan/model_setup.h"
 #include "optim/plan/output_axes.h"
 #include "optim/plan/processor_config.h"
-#include "optim/plan/standardize_inputs.h"
 #include "optim/plan/step_plan.h"
-#include "optim/plan/token_data.h"
 
 namespace onnxtrain {
 namespace {

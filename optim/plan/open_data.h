@@ -213,4 +213,8 @@ absl::StatusOr<OpenedSamples> OpenSamples(const TrainConfig& config, const std::
 // Returns "x_test" for "x_train" if only "x_test" is among the columns.
 std::string FindCounterpart(const std::vector<Column>& columns, const std::string& name);
 
+// Fits the statistics that `standardize` asks for; otherwise uses those of the model's training.
+absl::Status SetStandardization(const TrainConfig& config, const std::optional<Preprocess>& before,
+                                const DataRequest& request, OpenedData* data);
+
 }  // namespace onnxtrain

@@ -78,8 +78,21 @@ void ReadSamples(const Json& json, ProcessorConfig* config) {
   config->padding = FindField(json, "padding_value", 0.0);
 }
 
-// Reads the numbers of spectrograms of a style.
+// Returns true if a feature extractor computes what its style does, where its file could say otherwise.
+bool FollowsStyle(const Json& json, const std::string& style) {
+  static const struct {
+    const char *style, *key;
+    Json usual;
+  } kUsual[] = {{"whisper", "do_normalize", false}, {"nemo", "preemphasis", 0.97},
+                {"seamless", "stride", 2},          {"s2t", "do_ceptral_normalize", true},
+                {"s2t", "normalize_means", true},   {"s2t", "normalize_vars", true}};
+  return std::ranges::all_of(
+      kUsual, [&](const auto& u) { return style != u.style || !json.contains(u.key) || json[u.key] == u.usual; });
+}
+
+// Reads the numbers of spectrograms of a style. Other ones are not computed: their models take arrays.
 void ReadSpectrogram(const Json& json, const std::string& style, ProcessorConfig* config) {
+  if (!FollowsStyle(json, style)) return;
   SpectrogramOptions s = FindSpectrogramStyle(style).value_or(SpectrogramOptions());
   s.bands = FindField(json, "num_mel_bins", FindField(json, "feature_size", s.bands));
   s.bands_first = style == "whisper";

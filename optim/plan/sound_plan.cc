@@ -84,13 +84,12 @@ absl::StatusOr<SpectrogramOptions> ChooseSpectrogram(const TrainConfig& config, 
   if (before.has_value() && before->audio.has_value()) known = before->audio->spectrogram;
   if (config.spectrogram != "auto" && config.spectrogram != known.style)
     return FindSpectrogramStyle(config.spectrogram);
-  if (known.style.empty() && !before.has_value() && std::ranges::any_of(model.inputs(), IsNemoInput)) {
+  if (known.style.empty() && !before.has_value() && std::ranges::any_of(model.inputs(), IsNemoInput))
     return FindSpectrogramStyle("nemo");
-  }
   return known;
 }
 
-// Returns nullopt if spectrograms cannot feed the input. Takes their form and their bands from it.
+// Returns nullopt if no spectrogram of the style can feed the input. Takes their form and their bands from it.
 std::optional<SoundPlan> PlanSpectrogramInput(const ModelInput& input, const std::map<std::string, int64_t>& named,
                                               SpectrogramOptions* spectrogram, int64_t rate) {
   const Shape d = FindSampleShape(input, named);
@@ -102,7 +101,11 @@ std::optional<SoundPlan> PlanSpectrogramInput(const ModelInput& input, const std
     if (first || last) spectrogram->bands_first = first;
   }
   const int64_t bands = spectrogram->bands_first ? d[0] : d[1];
-  if (bands > 0) spectrogram->bands = bands * spectrogram->bands / width;
+  SpectrogramOptions fitted = *spectrogram;
+  if (bands > 0) fitted.bands = bands * fitted.bands / width;
+  if (!CheckSpectrogram(fitted).ok()) return std::nullopt;
+  if (bands > 0 && Spectrogram(fitted, rate).width() != bands) return std::nullopt;
+  *spectrogram = fitted;
   return SoundPlan{1, spectrogram->bands_first ? d[1] : d[0]};
 }
 
@@ -156,8 +159,10 @@ absl::StatusOr<AudioOptions> PlanAudio(const TrainConfig& config, const OnnxMode
   }
   if (spectrogram && config.spectrogram == options.spectrogram.style)
     return Invalid("`spectrogram` ", config.spectrogram, ": no input takes spectrograms, [batch, frames, bands]");
-  options.spectrogram = {};
-  return options;
+  if (!spectrogram) return options;
+  TrainConfig plain = config;  // the model computes spectrograms itself
+  plain.spectrogram = "none";
+  return PlanAudio(plain, model, dims, before, keeps_lengths);
 }
 
 std::optional<AudioPreprocess> DescribeAudio(const BoundData& data, const AudioOptions& options) {

@@ -1,9 +1,8 @@
-#include "optim/plan/standardize_inputs.h"
-
 #include <algorithm>
 
 #include "frontend/base/status.h"
 #include "optim/config/unused_fields.h"
+#include "optim/plan/open_data.h"
 
 namespace onnxtrain {
 namespace {

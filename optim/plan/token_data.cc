@@ -1,5 +1,3 @@
-#include "optim/plan/token_data.h"
-
 #include "frontend/base/status.h"
 #include "frontend/data/sources/file.h"
 #include "frontend/data/sources/rows.h"
@@ -7,6 +5,7 @@
 #include "frontend/data/text/block_columns.h"
 #include "frontend/data/text/pair_rows.h"
 #include "optim/plan/chat_data.h"
+#include "optim/plan/language_data.h"
 #include "optim/plan/packing.h"
 
 namespace onnxtrain {

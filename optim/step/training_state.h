@@ -155,7 +155,7 @@ class TrainingState {
   SessionMemory memory() const;                                                     // of the state alone
 
  private:
-  // What a rank's slice of a unit has of a weight.
+  // Describes the part of a weight that a rank's slice of a unit has.
   struct UnitPart {
     std::string name;  // of the part
     std::string weight;

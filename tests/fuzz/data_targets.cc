@@ -6,7 +6,7 @@
 
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
-#include "frontend/data/audio/read_sound.h"
+#include "frontend/data/audio/sounds.h"
 #include "frontend/data/bind/labels.h"
 #include "frontend/data/bind/preprocess.h"
 #include "frontend/data/chat/render_chat.h"

@@ -1,4 +1,4 @@
-#include "frontend/data/audio/read_sound.h"
+#include "frontend/data/audio/sounds.h"
 
 #include <samplerate.h>
 

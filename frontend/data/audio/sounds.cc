@@ -11,7 +11,6 @@
 #include "absl/status/statusor.h"
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
-#include "frontend/data/audio/read_sound.h"
 #include "frontend/data/audio/sound_file.h"
 #include "frontend/data/audio/spectrogram.h"
 #include "frontend/data/bind/labels.h"

@@ -137,12 +137,6 @@ void PrepareFrame(std::span<double> frame) {
 
 }  // namespace
 
-std::vector<std::string> ListSpectrogramStyles() {
-  std::vector<std::string> names;
-  for (const Style& style : kStyles) names.emplace_back(style.name);
-  return names;
-}
-
 absl::StatusOr<SpectrogramOptions> FindSpectrogramStyle(std::string_view name) {
   const Style* s = FindStyle(name);
   if (s == nullptr) return Invalid("no spectrograms have the style '", Printable(name), "'");

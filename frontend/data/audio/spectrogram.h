@@ -14,9 +14,16 @@
 
 namespace onnxtrain {
 
-// What models take instead of sounds. A style sets all that the numbers do not.
+// Describes what models take instead of sounds. A style sets all that the numbers do not:
+//   whisper  WhisperFeatureExtractor: reflected ends, Slaney's mel bands, log10, the upper 8 units, scaled to about ±1
+//   nemo     NeMo and ParakeetFeatureExtractor: emphasis of high frequencies, Slaney's bands, natural logarithm, zero
+//            mean and unit variance per band
+//   ast      ASTFeatureExtractor: Kaldi's filter bank, scaled by a mean and a deviation
+//   seamless SeamlessM4TFeatureExtractor (Wav2Vec2-BERT): Kaldi's filter bank, zero mean and unit variance per band,
+//            two frames in one
+//   s2t      Speech2TextFeatureExtractor: Kaldi's filter bank, zero mean and unit variance per band
 struct SpectrogramOptions {
-  std::string style;               // one of ListSpectrogramStyles; "": sounds stay as they are
+  std::string style;               // "": sounds stay as they are
   int64_t bands = 0;               // numbers per frame
   int64_t window = 0, hop = 0;     // length of a window and distance of windows, in samples
   int64_t fft = 0;                 // samples of the Fourier transform, at least `window`; the rest are zeros
@@ -25,16 +32,6 @@ struct SpectrogramOptions {
 
   bool operator==(const SpectrogramOptions&) const = default;
 };
-
-// Returns the names of the styles.
-//   whisper  WhisperFeatureExtractor: reflected ends, Slaney's mel bands, log10, the upper 8 units, scaled to about ±1
-//   nemo     NeMo and ParakeetFeatureExtractor: emphasis of high frequencies, Slaney's bands, natural logarithm, zero
-//            mean and unit variance per band
-//   ast      ASTFeatureExtractor: Kaldi's filter bank, scaled by a mean and a deviation
-//   seamless SeamlessM4TFeatureExtractor (Wav2Vec2-BERT): Kaldi's filter bank, zero mean and unit variance per band,
-//            two frames in one
-//   s2t      Speech2TextFeatureExtractor: Kaldi's filter bank, zero mean and unit variance per band
-std::vector<std::string> ListSpectrogramStyles();
 
 // Returns the options of a style with the numbers that its models usually have.
 absl::StatusOr<SpectrogramOptions> FindSpectrogramStyle(std::string_view name);

@@ -108,7 +108,7 @@ class Interpreter {
   };
   std::shared_ptr<Scope> MakeScope() const { return std::make_shared<Scope>(Scope{scope_, {}}); }
 
-  // What follows a statement: the next one, the end of the loop, or its next iteration.
+  // Says what follows a statement: the next one, the end of the loop, or its next iteration.
   enum class Flow : uint8_t { kNext, kBreak, kContinue };
   Flow flow = Flow::kNext;
 

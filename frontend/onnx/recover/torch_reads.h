@@ -1,4 +1,4 @@
-// Which parameter of a program that torch.export described each node of the file reads.
+// Finds which parameter of a program that torch.export described each node of the file reads.
 #pragma once
 
 #include <map>

@@ -242,7 +242,7 @@ absl::Status Programs::CompileRecomputed(const Graph& legal, const CompileOption
                                 [&](const Graph& g) { return ApplyRecompute(g, fused, planner, plan.recomputed); }};
     ASSIGN_OR_RETURN(const Graph recomputed, RunPasses(legal, {&rematerialize, 1}));
     ASSIGN_OR_RETURN(compiled->program, backend_.Compile(recomputed, options));
-    if (compiled->program->memory().arena > std::max(limit, plan.arena)) {
+    if (compiled->program->memory().arena > limit) {
       ASSIGN_OR_RETURN(compiled->program, backend_.Compile(planner.PlannedGraph(plan), options));
     }
     if (const size_t arena = compiled->program->memory().arena; arena > limit && plan.arena > 0) {
