@@ -78,21 +78,28 @@ void ReadSamples(const Json& json, ProcessorConfig* config) {
   config->padding = FindField(json, "padding_value", 0.0);
 }
 
-// Returns true if a feature extractor computes what its style does, where its file could say otherwise.
-bool FollowsStyle(const Json& json, const std::string& style) {
+// Returns what a feature extractor computes otherwise than its style, where its file says so: "stride 3"; "" if
+// nothing.
+std::string FindDeviation(const Json& json, const std::string& style) {
   static const struct {
     const char *style, *key;
     Json usual;
   } kUsual[] = {{"whisper", "do_normalize", false}, {"nemo", "preemphasis", 0.97},
                 {"seamless", "stride", 2},          {"s2t", "do_ceptral_normalize", true},
                 {"s2t", "normalize_means", true},   {"s2t", "normalize_vars", true}};
-  return std::ranges::all_of(
-      kUsual, [&](const auto& u) { return style != u.style || !json.contains(u.key) || json[u.key] == u.usual; });
+  for (const auto& u : kUsual) {
+    if (style == u.style && json.contains(u.key) && json[u.key] != u.usual)
+      return StrCat(u.key, " ", WriteJson(json[u.key]));
+  }
+  return "";
 }
 
-// Reads the numbers of spectrograms of a style. Other ones are not computed: their models take arrays.
+// Reads the numbers of spectrograms of a style. Other ones get a style that nothing computes: their models take arrays.
 void ReadSpectrogram(const Json& json, const std::string& style, ProcessorConfig* config) {
-  if (!FollowsStyle(json, style)) return;
+  if (const std::string deviation = FindDeviation(json, style); !deviation.empty()) {
+    config->spectrogram.style = StrCat(style, " with ", deviation);
+    return;
+  }
   SpectrogramOptions s = FindSpectrogramStyle(style).value_or(SpectrogramOptions());
   s.bands = FindField(json, "num_mel_bins", FindField(json, "feature_size", s.bands));
   s.bands_first = style == "whisper";

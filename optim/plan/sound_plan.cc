@@ -140,6 +140,7 @@ absl::StatusOr<AudioOptions> PlanAudio(const TrainConfig& config, const OnnxMode
                        .padding = before.has_value() ? known.padding : processor.padding};
   ASSIGN_OR_RETURN(options.spectrogram, ChooseSpectrogram(config, model, before, processor.spectrogram));
   const bool spectrogram = !options.spectrogram.style.empty();
+  if (spectrogram && !FindSpectrogramStyle(options.spectrogram.style).ok()) return options;  // refuses sound files
   if (spectrogram && options.sample_rate == 0) options.sample_rate = kSpeechRate;
   if (!config.audio_length.empty()) RETURN_IF_ERROR(ParseAudioLength(config.audio_length, &options));
   const bool asked = options.frames > 0 || options.seconds > 0 || options.any_length;

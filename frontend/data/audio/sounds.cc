@@ -145,6 +145,8 @@ absl::StatusOr<std::shared_ptr<const Dataset>> MakeSoundDataset(SoundColumn soun
   AudioOptions audio = options.audio;
   std::optional<Spectrogram> spectrogram;
   if (!audio.spectrogram.style.empty()) {
+    RETURN_IF_ERROR(Annotate(FindSpectrogramStyle(audio.spectrogram.style).status(),
+                             "the model's processor asks for others than `spectrogram` has: "));
     spectrogram.emplace(audio.spectrogram, audio.sample_rate);
     audio = SoundOptionsOf(*spectrogram, audio);
   }
