@@ -43,9 +43,10 @@ struct BufferView {
 };
 
 struct MemoryUse {
-  size_t arena = 0;        // planned activations and workspaces, bytes
+  size_t arena = 0;        // planned activations and workspaces, bytes, with what is in memory of `offloaded`
   size_t lower_bound = 0;  // peak live bytes in the chosen order: no placement can be smaller
   size_t scratch = 0;      // memory that kernels allocate beyond the plan (0 on cpu)
+  size_t offloaded = 0;    // bytes of values that a file holds for a while, besides those that the arena counts
 };
 
 struct CompileOptions {
@@ -53,6 +54,9 @@ struct CompileOptions {
   bool keep_values = false;
   // Sums up the time of every node, for profiles. A device then finishes each node before the next one starts.
   bool time_nodes = false;
+  // The program keeps values that are not used for a while in a file in ScratchFolder() as far as its arena would be
+  // larger. Requires Backend::Offloads.
+  size_t memory_limit = std::numeric_limits<size_t>::max();
 };
 
 // One execution of a node, by its index in Program::graph().
@@ -171,6 +175,8 @@ class Backend {
   virtual int64_t PreparedKernels() const { return 0; }
   // Frees the prepared kernels that no program uses. Without this call they are cached for later programs.
   virtual void DropUnusedKernels() {}
+  // Returns true if programs can keep values in a file (CompileOptions::memory_limit).
+  virtual bool Offloads() const { return false; }
   // Fuses and compiles a legalized graph.
   virtual absl::StatusOr<std::unique_ptr<Program>> Compile(const Graph& legal, const CompileOptions& options) = 0;
 

@@ -105,6 +105,7 @@ std::byte* Bindings::At(const Place& place) const {
       return *inputs_[place.index];
     case Place::Where::kOutput:
       return *outputs_[place.index];
+    case Place::Where::kOffloaded:
     case Place::Where::kConstant:
     case Place::Where::kNone:
       return nullptr;

@@ -62,8 +62,8 @@ class Bindings {
 
   // Fails if an input, an output or the arena is not bound; the error names it.
   absl::Status CheckAllBound() const;
-  // Returns the address of a place; null if it has no bytes or is not in bound memory (kNone, kConstant). Everything
-  // must be bound.
+  // Returns the address of a place; null if it has no bytes or is not in bound memory (kNone, kOffloaded, kConstant).
+  // Everything must be bound.
   std::byte* At(const Place& place) const;
   std::byte* arena() const { return arena_.value_or(nullptr); }
 

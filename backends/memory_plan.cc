@@ -367,17 +367,89 @@ void StageCopies(const std::vector<size_t>& clobbered, const std::vector<Place>&
   copies->insert(copies->begin(), moves.begin(), moves.end());
 }
 
-Place GetPlace(const Dataflow& flow, const ArenaLayout& layout, const Packing& packing, ValueId v) {
-  const ValueId buffer_root = layout.buffer_root[flow.root[v]];
-  if (layout.bound[buffer_root].where != Where::kNone) return layout.bound[buffer_root];
-  if (layout.block[buffer_root] < 0) return {};
-  return {.where = Where::kArena, .offset = packing.offsets[layout.block[buffer_root]]};
+// Returns the steps that touch each block, ascending.
+std::vector<std::vector<int32_t>> FindUses(const Dataflow& flow, const ArenaLayout& layout) {
+  std::vector<std::vector<int32_t>> uses(layout.blocks.size());
+  const auto touch = [&](ValueId v, int32_t step) {
+    const int32_t block = v == kNoValue ? -1 : layout.block[layout.buffer_root[flow.root[v]]];
+    if (block >= 0 && (uses[block].empty() || uses[block].back() != step)) uses[block].push_back(step);
+  };
+  for (int32_t s = 0; s < std::ssize(layout.order); ++s) {
+    const Node& node = flow.graph->nodes()[layout.order[s]];
+    if (IsAlias(flow, layout.order[s])) continue;
+    for (ValueId v : node.inputs) touch(v, s);
+    for (ValueId v : node.outputs) touch(v, s);
+  }
+  for (const GraphOutput& output : flow.graph->outputs())
+    touch(output.value, static_cast<int32_t>(layout.order.size()));
+  return uses;
 }
 
-std::vector<Place> GetPlaces(const Dataflow& flow, const ArenaLayout& layout, const Packing& packing) {
+// The offsets of blocks in the arena and in the area for offloaded values.
+struct Areas {
+  Packing arena, offloads;  // blocks of the other area take no bytes
+  std::vector<OffloadedBlock> offloaded;
+  size_t resident = 0;  // PeakResidentBytes of the offloaded blocks
+};
+
+Areas PackAreas(std::vector<Block> arena, std::vector<OffloadedBlock> offloaded) {
+  constexpr size_t kPage = 4096;
+  std::vector<Block> area = arena;
+  for (Block& block : area) block.bytes = 0;
+  for (const OffloadedBlock& o : offloaded) {
+    area[o.block].bytes = Aligned(arena[o.block].bytes, kPage);
+    arena[o.block].bytes = 0;
+  }
+  const size_t resident = PeakResidentBytes(area, offloaded);
+  return {PackBlocks(arena), PackBlocks(area), std::move(offloaded), resident};
+}
+
+// Offloads until the areas are within the limit, or take the least. Lowers the target where packing takes
+// more than the live bytes.
+Areas PackWithin(const Dataflow& flow, const ArenaLayout& layout, OffloadOptions options) {
+  const size_t limit = options.memory_limit;
+  Areas areas = PackAreas(layout.blocks, {});
+  if (areas.arena.total <= limit) return areas;
+  auto uses = FindUses(flow, layout);
+  uses.resize(layout.blocks.size());
+  constexpr int kTries = 4;
+  for (int i = 0; i < kTries; ++i) {
+    areas = PackAreas(layout.blocks, ChooseOffloaded(layout.blocks, uses, options));
+    const size_t bytes = areas.arena.total + areas.resident;
+    if (bytes <= limit) break;
+    options.memory_limit -= std::min(options.memory_limit, bytes - limit);
+  }
+  return areas;
+}
+
+Place GetPlace(const Dataflow& flow, const ArenaLayout& layout, const std::vector<Place>& blocks, ValueId v) {
+  const ValueId buffer_root = layout.buffer_root[flow.root[v]];
+  if (layout.bound[buffer_root].where != Where::kNone) return layout.bound[buffer_root];
+  return layout.block[buffer_root] < 0 ? Place{} : blocks[layout.block[buffer_root]];
+}
+
+// `blocks`: the places of the layout's blocks.
+std::vector<Place> GetPlaces(const Dataflow& flow, const ArenaLayout& layout, const std::vector<Place>& blocks) {
   std::vector<Place> places(flow.root.size());
-  for (size_t v = 0; v < places.size(); ++v) places[v] = GetPlace(flow, layout, packing, static_cast<ValueId>(v));
+  for (size_t v = 0; v < places.size(); ++v) places[v] = GetPlace(flow, layout, blocks, static_cast<ValueId>(v));
   return places;
+}
+
+std::vector<Place> PlaceBlocks(const Areas& areas) {
+  std::vector<Place> places;
+  for (size_t offset : areas.arena.offsets) places.push_back({.where = Where::kArena, .offset = offset});
+  for (const OffloadedBlock& o : areas.offloaded)
+    places[o.block] = {.where = Where::kOffloaded, .offset = areas.offloads.offsets[o.block]};
+  return places;
+}
+
+std::vector<Offload> ListOffloads(const ArenaLayout& layout, const Areas& areas) {
+  std::vector<Offload> offloads;
+  for (const OffloadedBlock& o : areas.offloaded) {
+    const Block& block = layout.blocks[o.block];
+    offloads.push_back({areas.offloads.offsets[o.block], block.bytes, block.first, o.store, o.load, block.last});
+  }
+  return offloads;
 }
 
 }  // namespace
@@ -390,27 +462,28 @@ MemoryPlan PlanMemory(const Graph& graph, const PlanOptions& options) {
 
   // The packing does not affect which copies are clobbered, because their sources are inputs.
   const size_t planned = layout.blocks.size();
-  const auto copies = MakeFinalCopies(graph, GetPlaces(flow, layout, {.offsets = std::vector<size_t>(planned, 0)}));
+  const auto copies = MakeFinalCopies(graph, GetPlaces(flow, layout, std::vector<Place>(planned)));
   const auto clobbered = FindClobbered(copies);
   for (size_t c : clobbered) {
     layout.blocks.push_back({.bytes = Aligned(copies[c].bytes, options.alignment), .first = end, .last = end});
   }
-  const Packing packing = PackBlocks(layout.blocks);
-  std::vector<Place> stages;
-  for (size_t i = 0; i < clobbered.size(); ++i) {
-    stages.push_back({.where = Where::kArena, .offset = packing.offsets[planned + i]});
-  }
+  const Areas areas = PackWithin(flow, layout, options.reuse ? options.offload : OffloadOptions());
+  const std::vector<Place> blocks = PlaceBlocks(areas);
+  const std::vector<Place> stages(blocks.begin() + static_cast<std::ptrdiff_t>(planned), blocks.end());
 
-  MemoryPlan plan{.order = std::move(layout.order), .places = GetPlaces(flow, layout, packing)};
+  MemoryPlan plan{.order = layout.order, .places = GetPlaces(flow, layout, blocks)};
   plan.workspace_offset.assign(graph.nodes().size(), 0);
   for (size_t n = 0; n < graph.nodes().size(); ++n) {
-    if (layout.workspace[n] >= 0) plan.workspace_offset[n] = packing.offsets[layout.workspace[n]];
+    if (layout.workspace[n] >= 0) plan.workspace_offset[n] = blocks[layout.workspace[n]].offset;
   }
   plan.workspace_bytes = options.workspace_bytes;
   plan.copies = MakeFinalCopies(graph, plan.places);
   StageCopies(clobbered, stages, &plan.copies);
-  plan.arena_bytes = packing.total;
+  plan.arena_bytes = areas.arena.total;
   plan.lower_bound = PeakLiveBytes(layout.blocks);
+  plan.offloads = ListOffloads(layout, areas);
+  plan.offload_area = areas.offloads.total;
+  plan.offload_resident = areas.resident;
   return plan;
 }
 

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "backends/offload.h"
 #include "frontend/graph/graph.h"
 
 namespace onnxtrain {
@@ -21,12 +22,13 @@ struct PlanOptions {
   // the arena, and all outputs are copied at the end of the run.
   bool reuse = true;
   std::vector<size_t> workspace_bytes;  // by node; empty: none
+  OffloadOptions offload;               // has no effect without `reuse`
 };
 
 struct Place {
-  enum class Where : uint8_t { kNone, kArena, kInput, kOutput, kConstant };
+  enum class Where : uint8_t { kNone, kArena, kOffloaded, kInput, kOutput, kConstant };
   Where where = Where::kNone;  // kNone: never computed
-  size_t offset = 0;           // kArena: bytes
+  size_t offset = 0;           // kArena, kOffloaded: bytes
   int32_t index = 0;           // index of the graph input or output; kConstant: value id of the Constant
 
   bool operator==(const Place&) const = default;
@@ -35,6 +37,13 @@ struct Place {
 struct Copy {
   Place from, to;  // `to`: an output, an input that an output goes `into`, or the arena (to exchange two inputs)
   size_t bytes = 0;
+};
+
+// Bytes of the area for offloaded values, with the steps (indices into MemoryPlan::order) that touch them around the
+// time in which a file holds them. The area has no other bytes there before `first` and after `last`.
+struct Offload {
+  size_t offset = 0, bytes = 0;
+  int32_t first = 0, store = 0, load = 0, last = 0;
 };
 
 struct MemoryPlan {
@@ -47,6 +56,11 @@ struct MemoryPlan {
   std::vector<Copy> copies;              // made in this order after the last node
   size_t arena_bytes = 0;
   size_t lower_bound = 0;
+  std::vector<Offload> offloads;
+  size_t offload_area = 0;      // bytes of the area for offloaded values, of which few are in memory at a time
+  size_t offload_resident = 0;  // the greatest sum of those
+
+  size_t memory_bytes() const { return arena_bytes + offload_resident; }
 };
 
 // Returns the plan of the candidate order with the lowest peak. Every operator must be registered. Deterministic.

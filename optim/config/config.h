@@ -109,6 +109,7 @@ struct TrainConfig {
   int64_t memory_budget = 0;  // bytes; 0: the free memory
   bool allow_lossy_memory = false, ladder = false;
   std::string optimizer_in_backward = "auto";
+  std::string activation_offloading = "auto";
   double max_grad_norm = -1;  // below 0: 1, or no limit if clip_value or agc is set
   double clip_value = 0, agc = 0;
   std::string optimizer = "adamw";

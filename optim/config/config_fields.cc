@@ -467,6 +467,10 @@ constexpr ConfigField kFields[] = {
      "Shows every way to train this model within less memory: bytes by kind, time, and what it changes in the "
      "numbers; plan shows adapters beside the frozen model, too",
      {.transient = true, .on_resume = kFree}},
+    {"step", "activation_offloading", kSteps, {&kAlways}, &C::activation_offloading, "WHEN",
+     "Keeps activations in a file (in the folder TMPDIR, or /var/tmp) from the forward to the backward pass where "
+     "recomputation does not make enough room; on the backend cpu. yes; no; auto: if `memory_budget` needs it",
+     {.choices = "auto|yes|no", .on_resume = kFree}},
     {"step", "optimizer_in_backward", kSteps, {&kAlways}, &C::optimizer_in_backward, "WHEN",
      "Updates each weight during the backward pass, so that few gradients are in memory at a time. yes; no; auto: if "
      "`memory_budget` needs it. Where the norm of all gradients matters, another backward pass finds it first "

@@ -108,6 +108,8 @@ constexpr Rule kDividedRules[] = {
      "`scale_targets`: changes the last weights of the whole model, of which a rank of `$` has a part"},
     {[](const C& c) { return c.pipeline > 1 && (c.memory_budget > 0 || AsksToRecompute(c)); },
      "`$`: nothing is recomputed (no `gradient_checkpointing`, no `memory_budget`)"},
+    {[](const C& c) { return c.pipeline > 1 && c.activation_offloading == "yes"; },
+     "`$`: activations stay in memory (no `activation_offloading`)"},
     {[](const C& c) { return c.histogram_every.value > 0; },
      "`histogram_every`: needs the gradients of the whole model, of which a rank of `$` has a part"},
     {[](const C& c) { return c.world > 1; },

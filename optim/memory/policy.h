@@ -26,6 +26,7 @@ struct RecomputeSpec {
   RecomputeMode mode = RecomputeMode::kAuto;
   int64_t memory_budget = 0;  // bytes for everything that a session holds; 0: the free memory of the device
   int64_t reserved = 0;       // of the budget, for programs compiled after the largest one (Session::Plan)
+  bool offload = false;       // keeps activations in a file where recomputation does not suffice (Backend::Offloads)
 };
 
 // One way to run a training graph.

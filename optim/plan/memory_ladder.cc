@@ -29,6 +29,10 @@ bool MayUpdateInBackward(const TrainConfig& config, const SessionOptions& option
          !options.communicates() && options.step_form != StepForm::kMicroAndApply;
 }
 
+bool MayOffload(const TrainConfig& config, const Backend& backend) {
+  return config.activation_offloading == "auto" && backend.Offloads();
+}
+
 // A way to make updates.
 using UpdateForm = void (*)(MemoryRung* rung);
 
@@ -42,17 +46,30 @@ void UpdateInBackward(MemoryRung* rung) {
   rung->fields.emplace_back("optimizer_in_backward", "yes");
 }
 
+void Offload(MemoryRung* rung) {
+  rung->offloads = true;
+  rung->fields.emplace_back("activation_offloading", "yes");
+}
+
+void UpdateInBackwardAndOffload(MemoryRung* rung) {
+  UpdateInBackward(rung);
+  Offload(rung);
+}
+
 // Lists the ways other than the configured one, from the one that takes the least time. An update in the backward pass
 // takes no more unless the norm of all gradients takes a second pass.
-std::vector<UpdateForm> ListUpdateForms(const TrainConfig& config, const SessionOptions& options,
-                                        const BatchPlan& batch) {
+std::vector<UpdateForm> ListUpdateForms(const TrainConfig& config, const Backend& backend,
+                                        const SessionOptions& options, const BatchPlan& batch) {
+  const bool offloads = MayOffload(config, backend);
   std::vector<UpdateForm> forms;
+  if (offloads) forms.push_back(Offload);
   if (MayDivide(config, options, batch)) forms.push_back(DivideUpdates);
   if (!MayUpdateInBackward(config, options, batch)) return forms;
   OptimizerSpec optimizer = options.optimizer;
   optimizer.in_backward = true;
   const bool slow = NeedsNormFirst(optimizer, options.loss_scale.has_value());
   forms.insert(slow ? forms.end() : forms.begin(), UpdateInBackward);
+  if (offloads) forms.push_back(UpdateInBackwardAndOffload);
   return forms;
 }
 
@@ -118,9 +135,10 @@ std::string MemoryRung::Name() const {
   return fields.empty() ? "as configured" : absl::StrJoin(fields, ", ", format);
 }
 
-std::vector<MemoryRung> ListRungs(const TrainConfig& config, const SessionOptions& options, const BatchPlan& batch) {
+std::vector<MemoryRung> ListRungs(const TrainConfig& config, const Backend& backend, const SessionOptions& options,
+                                  const BatchPlan& batch) {
   std::vector<MemoryRung> rungs;
-  const std::vector<UpdateForm> forms = ListUpdateForms(config, options, batch);
+  const std::vector<UpdateForm> forms = ListUpdateForms(config, backend, options, batch);
   const auto add = [&](const MemoryRung& state) {
     rungs.push_back(state);
     for (const UpdateForm form : forms) form(&rungs.emplace_back(state));
@@ -179,6 +197,7 @@ class RungFitter {
   RungFitter(const BudgetedModel& model, const MemoryRung& rung, const BatchPlan& batch, SessionOptions* options)
       : model_(model), rung_(rung), batch_(batch), options_(*options) {
     options_.optimizer = rung.optimizer;
+    options_.recompute.offload |= rung.offloads;
   }
 
   // Returns the micro-batches of the plan that fits.
@@ -218,6 +237,7 @@ class RungFitter {
 
 SessionOptions OptionsOn(const MemoryRung& rung, SessionOptions options) {
   options.optimizer = rung.optimizer;
+  options.recompute.offload |= rung.offloads;
   if (rung.divides) options.micro_batch = 1;
   return options;
 }
@@ -242,7 +262,7 @@ std::string DescribeFit(const MemoryRung& rung, const BatchPlan& fit, int64_t gi
 absl::StatusOr<std::string> FitBudget(const TrainConfig& config, const BudgetedModel& model, int64_t samples,
                                       SessionOptions* options, BatchPlan* batch) {
   const SessionOptions given = *options;
-  std::vector<MemoryRung> rungs = ListRungs(config, given, *batch);
+  std::vector<MemoryRung> rungs = ListRungs(config, model.backend, given, *batch);
   if (!config.allow_lossy_memory) std::erase_if(rungs, [](const MemoryRung& r) { return !r.changes.empty(); });
   for (const MemoryRung& rung : rungs) {
     if (HoldsTooMuch(rung, model, given)) continue;
@@ -265,12 +285,15 @@ absl::StatusOr<std::string> FitBudget(const TrainConfig& config, const BudgetedM
 
 namespace {
 
+// Bytes per second to and from a file, of a disk that its users could have.
+constexpr double kFileRate = 1e9;
+
 // Returns the time of an update by the programs of a session.
 double UpdateSeconds(const Session& session, int64_t accumulation) {
   double total = 0;
   for (const ProgramProfile& profile : session.Profile()) {
     const Graph& graph = profile.program->graph();
-    double seconds = 0;
+    double seconds = 2 * static_cast<double>(profile.program->memory().offloaded) / kFileRate;
     for (const Node& node : graph.nodes()) seconds += NodeSeconds(graph, node);
     const bool repeated = profile.name == kProgramNames[static_cast<int>(ProgramKind::kMicroNext)];
     total += seconds * static_cast<double>(repeated ? accumulation - 1 : 1);
@@ -284,13 +307,14 @@ absl::StatusOr<RungPlan> PlanRung(const MemoryRung& rung, const BudgetedModel& m
                                   const BatchPlan& batch) {
   SessionOptions options = OptionsOn(rung, given);
   RungPlan plan{.rung = rung, .batch = {batch.global, options.micro_batch, CeilDiv(batch.global, options.micro_batch)}};
+  const bool offload = options.recompute.offload;
   options.recompute = {.mode = RecomputeMode::kNone};
   {
     ASSIGN_OR_RETURN(const auto keeping, PlanSession(model, options, batch.global));
     plan.kept = keeping->memory();
     plan.kept_seconds = UpdateSeconds(*keeping, plan.batch.accumulation);
   }
-  options.recompute = {.mode = RecomputeMode::kAuto};
+  options.recompute = {.mode = RecomputeMode::kAuto, .offload = offload};
   ASSIGN_OR_RETURN(const LeastPlan least, PlanLeast(model, options, batch.global));
   plan.least_budget = least.budget;
   plan.least = least.session->memory();
@@ -302,7 +326,7 @@ absl::StatusOr<std::vector<RungPlan>> PlanLadder(const TrainConfig& config, cons
                                                  const SessionOptions& options, const BatchPlan& batch) {
   std::vector<RungPlan> plans;
   int64_t least = std::numeric_limits<int64_t>::max();
-  for (const MemoryRung& rung : ListRungs(config, options, batch)) {
+  for (const MemoryRung& rung : ListRungs(config, model.backend, options, batch)) {
     ASSIGN_OR_RETURN(RungPlan plan, PlanRung(rung, model, options, batch));
     plan.saves = plan.least_budget < least;
     least = std::min(least, plan.least_budget);

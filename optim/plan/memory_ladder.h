@@ -20,6 +20,7 @@ struct MemoryRung {
   std::vector<std::pair<std::string, std::string>> fields;  // that differ from the configuration, with their values
   std::string changes;                                      // what it changes in the numbers; "": nothing
   bool divides = false;                                     // an update has the fewest micro-batches that fit
+  bool offloads = false;  // activations go to a file where recomputation does not suffice
   OptimizerSpec optimizer;
 
   // Returns the fields and values for people; "as configured" if there are none.
@@ -28,7 +29,9 @@ struct MemoryRung {
 
 // Lists the rungs that `config` leaves open in the order of their cost, the configuration itself first: by what they
 // change in the numbers, nothing first, then by the time that they take.
-std::vector<MemoryRung> ListRungs(const TrainConfig& config, const SessionOptions& options, const BatchPlan& batch);
+// `backend`: that of the run.
+std::vector<MemoryRung> ListRungs(const TrainConfig& config, const Backend& backend, const SessionOptions& options,
+                                  const BatchPlan& batch);
 
 // Lists ways to train adapters beside the frozen model (LoRA), which plans show beside the rungs: they train other
 // weights, so that no `memory_budget` takes them. Empty if the configuration has adapters already, or the model has no

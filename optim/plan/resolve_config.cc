@@ -41,6 +41,7 @@ TrainConfig ResolveConfig(const TrainingRun& run) {
   c.mixed_precision = run.precision.name;
   c.max_grad_norm = optimizer.max_grad_norm;
   if (optimizer.in_backward) c.optimizer_in_backward = "yes";
+  if (run.session_options.recompute.offload) c.activation_offloading = "yes";
   if (optimizer.weight_dtype == DType::kBFloat16) c.weight_dtype = "bf16";
   c.momentum = optimizer.momentum;
   c.betas = {optimizer.beta1, optimizer.beta2};

@@ -37,7 +37,9 @@ RecomputeSpec MakeRecomputeSpec(const TrainConfig& config) {
                                                               {"sqrt", RecomputeMode::kSqrt},
                                                               {"all", RecomputeMode::kAll},
                                                               {"budget", RecomputeMode::kBudget}};
-  return {.mode = kModes.at(config.gradient_checkpointing), .memory_budget = config.memory_budget};
+  return {.mode = kModes.at(config.gradient_checkpointing),
+          .memory_budget = config.memory_budget,
+          .offload = config.activation_offloading == "yes"};
 }
 
 namespace {

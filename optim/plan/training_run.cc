@@ -436,6 +436,9 @@ absl::Status RunBuilder::OpenBackend() {
   options_.optimizer = run_.optimizer.spec;
   options_.schedule = run_.optimizer.schedule;
   options_.recompute = MakeRecomputeSpec(config);
+  if (options_.recompute.offload && !run_.backend->Offloads())
+    return Invalid("`activation_offloading` yes: the backend ", run_.backend->name(),
+                   " keeps activations in memory (`backend` cpu)");
   has_samples() ? CountCallerMemory(prepared_, 0, &options_, &run_) : CountSaves(&options_, &run_);
   if (chooses()) {
     RETURN_IF_ERROR(chooser_.Choose(&options_, &run_));

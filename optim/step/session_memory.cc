@@ -71,6 +71,7 @@ SessionMemory SessionImpl::MemoryNow() const {
   m.sums = reducer_->bytes();
   m.packed = static_cast<int64_t>(programs_.derived_bytes());
   m.activations = static_cast<int64_t>(programs_.arena_bytes());
+  m.offloaded = static_cast<int64_t>(programs_.offloaded_bytes());
   m.feeds = static_cast<int64_t>(programs_.exchange_bytes());
   m.host = kProcessBytes + (options_.communicates() || reducer_->communicates() ? kCommunicationBytes : 0) +
            PredictedBytes() + kForwardGraphs * std::ssize(prepared_.model.graph.nodes()) * int64_t{kGraphNodeBytes} +

@@ -107,7 +107,12 @@ std::vector<Words> Reference(const Graph& graph) {
 class Machine {
  public:
   Machine(const Graph& graph, const MemoryPlan& plan, const PlanOptions& options)
-      : graph_(graph), plan_(plan), options_(options), arena_(plan.arena_bytes / 8, 0xabad1dea) {
+      : graph_(graph),
+        plan_(plan),
+        options_(options),
+        arena_(plan.arena_bytes / 8, 0xabad1dea),
+        area_(plan.offload_area / 8, 0xabad1dea),
+        file_(plan.offload_area / 8, 0xabad1dea) {
     for (size_t i = 0; i < graph.inputs().size(); ++i) inputs_.push_back(InputContent(graph, i));
     for (const auto& o : graph.outputs()) outputs_.emplace_back(graph.type(o.value).elements(), 0xabad1dea);
   }
@@ -123,9 +128,12 @@ class Machine {
       for (ValueId v : graph_.nodes()[n].inputs) in.push_back(At(plan_.places[v]));
       for (ValueId v : graph_.nodes()[n].outputs) out.push_back(At(plan_.places[v]));
       SpoilWorkspace(n);
+      Load(nodes - 1);
       RunNode(graph_, n, in, out);
+      Store(nodes - 1);
       SpoilWorkspace(n);
     }
+    Load(nodes);
     after_nodes(nodes);
     for (const Copy& copy : plan_.copies) std::memcpy(At(copy.to), At(copy.from), copy.bytes);
     after_nodes(kAfterCopies);
@@ -136,6 +144,8 @@ class Machine {
     switch (place.where) {
       case Place::Where::kArena:
         return arena_.data() + place.offset / 8;
+      case Place::Where::kOffloaded:
+        return area_.data() + place.offset / 8;
       case Place::Where::kInput:
         return inputs_[place.index].data();
       case Place::Where::kOutput:
@@ -162,10 +172,29 @@ class Machine {
     std::memset(arena_.data() + plan_.workspace_offset[n] / 8, 0x5a, options_.workspace_bytes[n]);
   }
 
+  // Values are in the area from their first step to `store`, and from `load` to their last step.
+  void Load(size_t step) {
+    size_t resident = 0;
+    for (const Offload& o : plan_.offloads) {
+      if (static_cast<size_t>(o.load) == step) std::copy_n(&file_[o.offset / 8], o.bytes / 8, &area_[o.offset / 8]);
+      const auto at = static_cast<int32_t>(step);
+      const bool here = (o.first <= at && at <= o.store) || (o.load <= at && at <= o.last);
+      resident += here ? (o.bytes + 4095) / 4096 * 4096 : 0;
+    }
+    EXPECT_LE(resident, plan_.offload_resident);
+  }
+  void Store(size_t step) {
+    for (const Offload& o : plan_.offloads) {
+      const auto at = static_cast<int32_t>(step);
+      if (o.store == at) std::copy_n(&area_[o.offset / 8], o.bytes / 8, &file_[o.offset / 8]);
+      if (o.store == at || o.last == at) std::fill_n(&area_[o.offset / 8], o.bytes / 8, 0xabad1dea);
+    }
+  }
+
   const Graph& graph_;
   const MemoryPlan& plan_;
   const PlanOptions& options_;
-  Words arena_;
+  Words arena_, area_, file_;
   std::vector<Words> inputs_, outputs_;
 };
 
@@ -216,7 +245,7 @@ void CheckOutputRanges(const Graph& graph, const MemoryPlan& plan, const PlanOpt
 MemoryPlan CheckPlan(const Graph& graph, const PlanOptions& options = {}) {
   EXPECT_TRUE(VerifyStructure(graph).ok()) << VerifyStructure(graph).message();
   const MemoryPlan plan = PlanMemory(graph, options);
-  EXPECT_GE(plan.arena_bytes, plan.lower_bound);
+  EXPECT_GE(plan.arena_bytes + plan.offload_area, plan.lower_bound);
   Machine machine(graph, plan, options);
   machine.Run([](size_t) {});
   const auto expected = Reference(graph);
@@ -323,6 +352,8 @@ TEST_F(MemoryPlanTest, RandomGraphsComputeTheRightThing) {
       for (size_t n = 0; n < graph.nodes().size(); ++n) options.workspace_bytes.push_back(random() % 3 * 100);
     }
     options.reuse = i % 5 != 0;
+    const MemoryPlan plan = CheckPlan(graph, options);
+    options.offload = {.memory_limit = plan.arena_bytes / (1 + random() % 3), .least_bytes = 1};
     CheckPlan(graph, options);
     if (HasFailure()) ADD_FAILURE() << "graph " << i;
   }

@@ -173,6 +173,11 @@ TEST(Synonyms, SayValuesOfFieldsThatHaveTheSameName) {
   EXPECT_EQ(*TranslateValue(recompute, "False"), "none");
   EXPECT_EQ(*TranslateValue(recompute, "sqrt"), "sqrt");
   EXPECT_THAT(TranslateValue(recompute, "True").status().message(), HasSubstr("how much is recomputed"));
+  const Synonym& offload = *FindForeignValues("activation_offloading");
+  EXPECT_EQ(*TranslateValue(offload, "True"), "yes");
+  EXPECT_EQ(*TranslateValue(offload, "disk"), "yes");
+  EXPECT_EQ(*TranslateValue(offload, "auto"), "auto");
+  EXPECT_THAT(TranslateValue(offload, "legacy").status().message(), HasSubstr("has no counterpart"));
   EXPECT_EQ(FindForeignValues("lr"), nullptr);
   // Each choice of the field is a word that stays.
   const ConfigField& field = *FindField("gradient_checkpointing");

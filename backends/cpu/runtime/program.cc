@@ -14,11 +14,13 @@
 #include "backends/cpu/lower/passes.h"
 #include "backends/cpu/runtime/dnnl_call.h"
 #include "backends/cpu/runtime/kernel.h"
+#include "backends/cpu/runtime/offload_area.h"
 #include "backends/cpu/runtime/parallel.h"
 #include "backends/dataflow.h"
 #include "backends/memory_plan.h"
 #include "backends/output_notices.h"
 #include "frontend/base/cancellation.h"
+#include "frontend/base/scratch_file.h"
 #include "frontend/base/status.h"
 
 namespace onnxtrain::cpu {
@@ -78,7 +80,9 @@ class CpuProgram : public Program, public OutputRanges {
     SetNumThreads(threads_);
     kernel_cache_ = cache.Hold();
     ASSIGN_OR_RETURN(kernels_, PrepareNodes(graph_, cache));
-    plan_ = PlanMemory(graph_, {.reuse = !options_.keep_values, .workspace_bytes = GetWorkspaces(kernels_)});
+    plan_ = PlanMemory(graph_, {.reuse = !options_.keep_values,
+                                .workspace_bytes = GetWorkspaces(kernels_),
+                                .offload = {.memory_limit = options_.memory_limit}});
     input_pointers_.resize(graph_.inputs().size());
     MakeSteps();
     if (options_.time_nodes) seconds_.resize(graph_.nodes().size());
@@ -86,7 +90,11 @@ class CpuProgram : public Program, public OutputRanges {
   }
 
   const Graph& graph() const override { return graph_; }
-  MemoryUse memory() const override { return {.arena = plan_.arena_bytes, .lower_bound = plan_.lower_bound}; }
+  MemoryUse memory() const override {
+    MemoryUse use{.arena = plan_.memory_bytes(), .lower_bound = plan_.lower_bound};
+    for (const Offload& value : plan_.offloads) use.offloaded += value.bytes;
+    return use;
+  }
   const MemoryPlan* plan() const override { return &plan_; }
 
   absl::Status BindInput(std::string_view name, BufferView view) override {
@@ -128,10 +136,8 @@ class CpuProgram : public Program, public OutputRanges {
     notices_.clear();
     if (listener == nullptr) return true;
     notices_ = PlanNotices(graph_, plan_, groups);
-    size_t nodes = 0, steps = 0;
     for (OutputNotice& notice : notices_) {
-      for (; nodes < std::min(notice.nodes, plan_.order.size()); ++nodes) steps += !IsNothing(plan_.order[nodes]);
-      if (notice.nodes != kAfterCopies) notice.nodes = steps;
+      if (notice.nodes != kAfterCopies) notice.nodes = steps_before_[notice.nodes];
     }
     return true;
   }
@@ -167,6 +173,7 @@ class CpuProgram : public Program, public OutputRanges {
     if (status.ok() && run.at < steps_.size()) return CheckCancelled();
     if (!status.ok()) return Annotate(status, NodeTag(graph_.nodes()[steps_[run.at].node]));
     for (const ResolvedCopy& copy : copies_) std::memcpy(copy.to, copy.from, copy.bytes);
+    if (offload_ != nullptr) offload_->DropAll();
     for (; run.notice != notices_.end(); ++run.notice) listener_->OnComplete(run.notice->group);
     return absl::OkStatus();
   }
@@ -185,11 +192,13 @@ class CpuProgram : public Program, public OutputRanges {
   }
 
  private:
+  // Runs a node, or moves an offloaded value beside it, of which the node then is the name.
   struct Step {
     RunKernel run;
     Args args;
     int32_t node;
     size_t first_pointer;  // in pointers_: the inputs, then the outputs
+    bool is_move = false;  // needs no arguments
   };
   struct Progress {
     size_t at = 0;                                     // the step that runs
@@ -253,23 +262,56 @@ class CpuProgram : public Program, public OutputRanges {
   }
 
   void MakeSteps() {
+    const OffloadMoves moves = ListMoves();
     size_t pointers = 0;
     const auto add_pointer = [&](ValueId v) {
       if (v != kNoValue && plan_.places[v].where == Where::kInput)
         input_pointers_[plan_.places[v].index].push_back(pointers);
       ++pointers;
     };
-    for (int32_t n : plan_.order) {
-      if (IsNothing(n)) continue;
-      const Node& node = graph_.nodes()[n];
-      steps_.push_back({.run = kernels_[n]->run, .args = {}, .node = n, .first_pointer = pointers});
-      for (ValueId v : node.inputs) add_pointer(v);
-      for (ValueId v : node.outputs) add_pointer(v);
+    for (size_t i = 0; i < plan_.order.size(); ++i) {
+      const int32_t n = plan_.order[i];
+      steps_before_.push_back(steps_.size());
+      AddMoves(moves.before[i], n);
+      if (!IsNothing(n)) {
+        const Node& node = graph_.nodes()[n];
+        steps_.push_back({.run = kernels_[n]->run, .args = {}, .node = n, .first_pointer = pointers});
+        for (ValueId v : node.inputs) add_pointer(v);
+        for (ValueId v : node.outputs) add_pointer(v);
+      }
+      AddMoves(moves.after[i], n);
     }
+    steps_before_.push_back(steps_.size());
+    if (!plan_.order.empty()) AddMoves(moves.before.back(), plan_.order.back());
     pointers_.resize(pointers);
   }
 
+  using Move = void (OffloadArea::*)(const Offload& value) const;
+  using Moves = std::vector<std::pair<Move, const Offload*>>;
+  struct OffloadMoves {
+    std::vector<Moves> before, after;  // by index into the plan's order, with one for the final copies
+  };
+
+  OffloadMoves ListMoves() const {
+    const size_t steps = plan_.order.size() + 1;
+    OffloadMoves moves{std::vector<Moves>(steps), std::vector<Moves>(steps)};
+    for (const Offload& value : plan_.offloads) {
+      moves.after[value.store].emplace_back(&OffloadArea::Store, &value);
+      moves.before[value.load].emplace_back(&OffloadArea::Load, &value);
+      moves.after[value.last].emplace_back(&OffloadArea::Drop, &value);
+    }
+    return moves;
+  }
+
+  void AddMoves(const Moves& moves, int32_t node) {
+    for (const auto& [move, value] : moves) {
+      const auto run = [this, move, value](const Args&) { (offload_.get()->*move)(*value); };
+      steps_.push_back({.run = run, .args = {}, .node = node, .first_pointer = 0, .is_move = true});
+    }
+  }
+
   std::byte* At(const Place& place) const {
+    if (place.where == Where::kOffloaded) return offload_->data() + place.offset;
     if (place.where != Where::kConstant) return bindings_.At(place);
     return const_cast<std::byte*>(graph_.FindConstant(place.index)->bytes().data());
   }
@@ -286,8 +328,12 @@ class CpuProgram : public Program, public OutputRanges {
   absl::Status Resolve() {
     RETURN_IF_ERROR(bindings_.CheckAllBound());
     RETURN_IF_ERROR(groups_.CheckAllBound(graph_));
+    if (offload_ == nullptr && plan_.offload_area > 0) {
+      ASSIGN_OR_RETURN(offload_, OffloadArea::Create(plan_.offload_area, ScratchFolder()));
+    }
     TouchUpdatedInputs();
     for (Step& step : steps_) {
+      if (step.is_move) continue;
       const Node& node = graph_.nodes()[step.node];
       void** pointer = &pointers_[step.first_pointer];
       step.args = {.inputs = pointer,
@@ -313,7 +359,9 @@ class CpuProgram : public Program, public OutputRanges {
   MemoryPlan plan_;
   Bindings bindings_;
   RankGroups groups_;
+  std::unique_ptr<OffloadArea> offload_;  // from the first run on; null if the plan has none
   std::vector<Step> steps_;
+  std::vector<size_t> steps_before_;  // by index into the plan's order, and at the end: steps that run before
   size_t interruptible_steps_ = 0;
   std::vector<void*> pointers_;
   std::vector<ResolvedCopy> copies_;

@@ -64,9 +64,6 @@ absl::StatusOr<std::unique_ptr<Buffer>> AllocateBuffer(size_t bytes);
 // Implements Backend::Borrow.
 std::unique_ptr<Buffer> BorrowTensor(const HostTensor& tensor);
 
-// Implements Backend::Borrow.
-std::unique_ptr<Buffer> BorrowTensor(const HostTensor& tensor);
-
 // Requests huge pages for a buffer at `begin` that was not yet touched. Ignores failures. Huge pages save convolutions,
 // which read many rows at a time, TLB misses (about 4 % of a ResNet-18's step); matrix products, which pack their
 // operands, and passes over flat memory gain nothing. Allocating them may take many times as long as small pages.

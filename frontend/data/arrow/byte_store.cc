@@ -1,12 +1,8 @@
 #include "frontend/data/arrow/byte_store.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/statvfs.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -20,22 +16,13 @@ namespace {
 
 constexpr int64_t kHugePage = 2 << 20;
 
-std::string ScratchFolder() {
-  const char* folder = std::getenv("TMPDIR");
-  return folder != nullptr && *folder != '\0' ? folder : "/var/tmp";
-}
-
 }  // namespace
-
-ByteStore::~ByteStore() {
-  if (fd_ >= 0) close(fd_);
-}
 
 absl::Status ByteStore::Append(std::span<const std::byte> bytes) {
   if (!in_file() && budget_->Take(std::ssize(bytes))) return AppendToBlocks(bytes), absl::OkStatus();
   if (!in_file()) RETURN_IF_ERROR(MoveToFile());
   RETURN_IF_ERROR(CheckSpace(size_ + std::ssize(bytes)));
-  RETURN_IF_ERROR(WriteFile(size_, bytes));
+  RETURN_IF_ERROR(file_->WriteAt(size_, bytes));
   size_ += std::ssize(bytes);
   return absl::OkStatus();
 }
@@ -52,7 +39,7 @@ absl::Status ByteStore::Allocate(int64_t bytes) {
 }
 
 absl::Status ByteStore::WriteAt(int64_t offset, std::span<const std::byte> bytes) {
-  if (in_file()) return WriteFile(offset, bytes);
+  if (in_file()) return file_->WriteAt(offset, bytes);
   while (!bytes.empty()) {
     const int64_t at = offset % kBlock, count = std::min<int64_t>(kBlock - at, std::ssize(bytes));
     std::memcpy(blocks_[offset / kBlock].get() + at, bytes.data(), count);
@@ -82,15 +69,15 @@ void ByteStore::AppendToBlocks(std::span<const std::byte> bytes) {
 }
 
 absl::Status ByteStore::MoveToFile() {
-  const std::string folder = ScratchFolder();
-  struct statvfs info = {};
-  fd_ = open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-  if (fd_ < 0 || fstatvfs(fd_, &info) != 0)
-    return Invalid("decoded values do not fit into memory, and no file can be made in ", folder, ": ",
-                   std::strerror(errno), " (TMPDIR names another folder)");
-  max_file_bytes_ = static_cast<int64_t>(info.f_bavail) * static_cast<int64_t>(info.f_frsize) / 2;
+  absl::StatusOr<ScratchFile> file = ScratchFile::Create(ScratchFolder());
+  if (!file.ok())
+    return Invalid("decoded values do not fit into memory: ", file.status().message(),
+                   " (TMPDIR names another folder)");
+  file_.emplace(*std::move(file));
+  max_file_bytes_ = file_->FreeBytes() / 2;
   for (int64_t at = 0; at < size_; at += kBlock)
-    RETURN_IF_ERROR(WriteFile(at, {blocks_[at / kBlock].get(), static_cast<size_t>(std::min(kBlock, size_ - at))}));
+    RETURN_IF_ERROR(
+        file_->WriteAt(at, {blocks_[at / kBlock].get(), static_cast<size_t>(std::min(kBlock, size_ - at))}));
   blocks_.clear();
   budget_->GiveBack(size_);
   return absl::OkStatus();
@@ -103,35 +90,13 @@ absl::Status ByteStore::CheckSpace(int64_t bytes) const {
              ", half of the free space in ", ScratchFolder(), " (TMPDIR names another folder)"));
 }
 
-absl::Status ByteStore::WriteFile(int64_t offset, std::span<const std::byte> bytes) const {
-  while (!bytes.empty()) {
-    const ssize_t done = pwrite(fd_, bytes.data(), bytes.size(), offset);
-    if (done < 0 && errno == EINTR) continue;
-    if (done <= 0) return Invalid("cannot write to ", ScratchFolder(), ": ", std::strerror(errno));
-    offset += done;
-    bytes = bytes.subspan(done);
-  }
-  return absl::OkStatus();
-}
-
 absl::Status ByteStore::ReadAt(int64_t offset, std::span<std::byte> out) const {
-  if (in_file()) return ReadFile(offset, out);
+  if (in_file()) return file_->ReadAt(offset, out);
   while (!out.empty()) {
     const int64_t at = offset % kBlock, count = std::min<int64_t>(kBlock - at, std::ssize(out));
     std::memcpy(out.data(), blocks_[offset / kBlock].get() + at, count);
     out = out.subspan(count);
     offset += count;
-  }
-  return absl::OkStatus();
-}
-
-absl::Status ByteStore::ReadFile(int64_t offset, std::span<std::byte> out) const {
-  while (!out.empty()) {
-    const ssize_t done = pread(fd_, out.data(), out.size(), offset);
-    if (done < 0 && errno == EINTR) continue;
-    if (done <= 0) return Invalid("cannot read from ", ScratchFolder(), ": ", std::strerror(errno));
-    offset += done;
-    out = out.subspan(done);
   }
   return absl::OkStatus();
 }

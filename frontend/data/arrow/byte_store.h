@@ -6,10 +6,12 @@
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "frontend/base/scratch_file.h"
 
 namespace onnxtrain {
 
@@ -30,13 +32,12 @@ class StoreBudget {
 };
 
 // Bytes that one thread appends, or several write at offsets, before any threads read them at any offset. They are in
-// memory while the budget lasts, else in an unnamed file in the folder TMPDIR (/var/tmp).
+// memory while the budget lasts, else in a ScratchFile.
 class ByteStore {
  public:
   explicit ByteStore(std::shared_ptr<StoreBudget> budget) : budget_(std::move(budget)) {}
   ByteStore(const ByteStore&) = delete;
   ByteStore& operator=(const ByteStore&) = delete;
-  ~ByteStore();
 
   // Fails if the file would take more than half of the free space.
   absl::Status Append(std::span<const std::byte> bytes);
@@ -46,7 +47,7 @@ class ByteStore {
   // Fills `out`. Requires offset + out.size() ≤ size().
   absl::Status ReadAt(int64_t offset, std::span<std::byte> out) const;
   int64_t size() const { return size_; }
-  bool in_file() const { return fd_ >= 0; }
+  bool in_file() const { return file_.has_value(); }
 
  private:
   static constexpr int64_t kBlock = 4 << 20;
@@ -58,12 +59,10 @@ class ByteStore {
   void AppendToBlocks(std::span<const std::byte> bytes);
   absl::Status MoveToFile();
   absl::Status CheckSpace(int64_t bytes) const;
-  absl::Status WriteFile(int64_t offset, std::span<const std::byte> bytes) const;
-  absl::Status ReadFile(int64_t offset, std::span<std::byte> out) const;
 
   std::shared_ptr<StoreBudget> budget_;
   std::vector<std::unique_ptr<std::byte[], FreeBlock>> blocks_;
-  int fd_ = -1;
+  std::optional<ScratchFile> file_;
   int64_t size_ = 0, max_file_bytes_ = 0;
 };
 

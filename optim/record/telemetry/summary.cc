@@ -184,6 +184,7 @@ std::string ToJson(const RunSummary& s) {
   json["planned_peak_bytes"] = s.planned_peak_bytes;
   json["planned_bytes"] = MemoryJson(s.memory);
   json["mapped_bytes"] = s.memory.mapped;
+  json["offloaded_bytes"] = s.memory.offloaded;
   json["measured_peak_bytes"] = s.measured_peak_bytes;
   json["time_split"] = TimeSplit(s.result);
   json["communication"] = CommunicationJson(s.result.communication);

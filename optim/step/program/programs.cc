@@ -216,7 +216,20 @@ absl::Status Programs::CompileToFit(const Graph& legal, int64_t samples, Compile
     const size_t limit = Less(ArenaLimit(*compiled, left), scratch);
     if (absl::IsResourceExhausted(status)) status = CompileRecomputed(legal, options, limit, compiled, &smallest);
   }
+  if (recompute_.offload && absl::IsResourceExhausted(status)) {
+    const size_t limit = Less(ArenaLimit(*compiled, 0), scratch);
+    status = CompileOffloading(legal, options, limit, compiled, &smallest);
+  }
   return absl::IsResourceExhausted(status) ? TooLarge(smallest + scratch, *compiled, samples) : status;
+}
+
+// Compiles the smallest plan, of *smallest bytes, whose values go to a file as far as `limit` has no room for them.
+absl::Status Programs::CompileOffloading(const Graph& legal, CompileOptions options, size_t limit,
+                                         CompiledProgram* compiled, size_t* smallest) {
+  options.memory_limit = limit;
+  RETURN_IF_ERROR(CompileRecomputed(legal, options, *smallest, compiled, smallest));
+  *smallest = compiled->program->memory().arena;
+  return *smallest <= limit ? absl::OkStatus() : absl::ResourceExhaustedError("");
 }
 
 // Plans recomputation on the fused graph and applies the plan to the graph before fusion, where clones fuse with their
@@ -406,6 +419,12 @@ absl::Status Programs::BindShared(CompiledProgram& program, Shared& shared) {
 size_t Programs::exchange_bytes() const {
   size_t bytes = 0;
   for (const CompiledProgram* program : all_) bytes = std::max(bytes, program->exchanged - program->read_in_place);
+  return bytes;
+}
+
+size_t Programs::offloaded_bytes() const {
+  size_t bytes = 0;
+  for (const CompiledProgram* program : all_) bytes = std::max(bytes, program->program->memory().offloaded);
   return bytes;
 }
 

@@ -183,6 +183,7 @@ class Programs {
 
   size_t derived_bytes() const;  // packed weights
   size_t arena_bytes() const { return arena_.size; }
+  size_t offloaded_bytes() const;  // MemoryUse::offloaded of the program with most of them
   size_t code_bytes() const { return EstimateCode().bytes(); }  // of all programs, which share equal kernels
   size_t exchange_bytes() const;  // feeds and outputs in memory of their own, of the program with most of them
   std::vector<const CompiledProgram*> derive_programs() const;
@@ -199,6 +200,8 @@ class Programs {
   void EvictFor(const CompiledProgram& next, size_t arena);
   size_t Budget() const;
   size_t ArenaLimit(const CompiledProgram& next, size_t spare) const;
+  absl::Status CompileOffloading(const Graph& legal, CompileOptions options, size_t limit, CompiledProgram* compiled,
+                                 size_t* smallest);
   absl::Status CompileRecomputed(const Graph& legal, const CompileOptions& options, size_t limit,
                                  CompiledProgram* compiled, size_t* smallest);
   CodeEstimate EstimateCode() const;

@@ -35,20 +35,26 @@ Json ToJson(const SessionMemory& memory, double seconds) {
   return json;
 }
 
-Json ToJson(const RungPlan& plan) {
+Json Fields(const MemoryRung& rung) {
   Json fields = Json::object();
-  for (const auto& [name, value] : plan.rung.fields) fields[name] = value;
-  return {{"fields", std::move(fields)},
+  for (const auto& [name, value] : rung.fields) fields[name] = value;
+  return fields;
+}
+
+Json ToJson(const RungPlan& plan) {
+  return {{"fields", Fields(plan.rung)},
           {"changes", plan.rung.changes},
           {"micro_batch", plan.batch.micro},
           {"kept", ToJson(plan.kept, plan.kept_seconds)},
           {"least", ToJson(plan.least, plan.least_seconds)},
+          {"offloaded_bytes", plan.least.offloaded},
           {"least_memory_budget", plan.least_budget}};
 }
 
 // The plan of adapters beside the frozen model.
 struct PlannedAdapters {
   RungPlan plan;
+  std::string refused;              // why the model has no such adapters; "": it has
   int64_t trained = 0, frozen = 0;  // parameters
 };
 
@@ -61,9 +67,13 @@ Json ToJson(const TrainConfig& config, const TrainingRun& run, const std::vector
   }
   json["adapters"] = Json::array();
   for (const PlannedAdapters& form : adapters) {
-    json["adapters"].push_back(ToJson(form.plan));
-    json["adapters"].back().update(
-        {{"trained", form.trained}, {"frozen", form.frozen}, {"mapped_bytes", form.plan.kept.mapped}});
+    Json& entry = json["adapters"].emplace_back();
+    if (!form.refused.empty()) {
+      entry = {{"fields", Fields(form.plan.rung)}, {"refused", form.refused}};
+      continue;
+    }
+    entry = ToJson(form.plan);
+    entry.update({{"trained", form.trained}, {"frozen", form.frozen}, {"mapped_bytes", form.plan.kept.mapped}});
   }
   return json;
 }
@@ -75,6 +85,7 @@ std::string Row(std::string_view label, const SessionMemory& memory, double time
 }
 
 std::string Rows(const RungPlan& plan, double unit) {
+  if (plan.rung.offloads) return Row("offloaded", plan.least, plan.least_seconds / unit);
   return Row("kept", plan.kept, plan.kept_seconds / unit) + Row("recomputed", plan.least, plan.least_seconds / unit);
 }
 
@@ -83,6 +94,10 @@ std::string AdapterRows(const std::vector<PlannedAdapters>& adapters, double uni
   if (!adapters.empty()) text = " adapters, no rungs since they train other weights (never by `memory_budget`):\n";
   for (const PlannedAdapters& form : adapters) {
     const RungPlan& plan = form.plan;
+    if (!form.refused.empty()) {
+      StrAppend(&text, "  - ", plan.rung.Name(), ": not here: ", form.refused, "\n");
+      continue;
+    }
     StrAppend(&text, "  - ", plan.rung.Name(), ": trains ", FormatWithCommas(form.trained), " values beside ",
               FormatWithCommas(form.frozen), " that are frozen; ", plan.rung.changes, "; at least `memory_budget` ",
               plan.least_budget >> 20, "MiB",
@@ -135,14 +150,17 @@ absl::StatusOr<PlannedAdapters> PlanAdapterForm(TrainConfig config, MemoryRung f
   return adapters;
 }
 
-// Plans the forms of adapters that the configuration leaves open: products that are quantized in the file cannot be
-// quantized again, for example.
+// Plans the forms of adapters that the configuration leaves open. The model may refuse one: products that are quantized
+// in the file cannot be quantized again.
 absl::StatusOr<std::vector<PlannedAdapters>> PlanAdapterForms(const TrainConfig& config, const TrainingRun& run,
                                                               const PrepareRun& prepare) {
   std::vector<PlannedAdapters> plans;
   for (const MemoryRung& form : ListAdapterForms(config, *run.data.models->model())) {
     auto plan = PlanAdapterForm(config, form, prepare);
-    if (absl::IsInvalidArgument(plan.status())) continue;
+    if (absl::IsInvalidArgument(plan.status())) {
+      plans.push_back({.plan = {.rung = form}, .refused = std::string(plan.status().message())});
+      continue;
+    }
     RETURN_IF_ERROR(plan.status());
     plans.push_back(*std::move(plan));
   }
@@ -259,7 +277,7 @@ absl::StatusOr<RungPlan> PlanRungAt(const TrainConfig& config, const std::shared
                                     size_t index, size_t* count) {
   ASSIGN_OR_RETURN(const TrainingRun run,
                    PrepareTraining(config, model, LoadBackend, {.samples = {.one_batch = true}, .plans = true}));
-  const std::vector<MemoryRung> rungs = ListRungs(config, run.session_options, run.batch);
+  const std::vector<MemoryRung> rungs = ListRungs(config, *run.backend, run.session_options, run.batch);
   *count = rungs.size();
   return PlanRung(rungs[index], {run.data.models, *run.backend}, run.session_options, run.batch);
 }
@@ -267,6 +285,7 @@ absl::StatusOr<RungPlan> PlanRungAt(const TrainConfig& config, const std::shared
 absl::Status MeasureRung(const TrainConfig& config, const RungPlan& plan, const std::string& place,
                          MeasuredLadder* ladder) {
   for (const auto& [label, recompute] : {std::pair("kept", false), {"recomputed", true}}) {
+    if (plan.rung.offloads && !recompute) continue;  // that of a rung before it
     ladder->ShowProgress(StrCat(place, ", ", label, ": measuring"));
     ASSIGN_OR_RETURN(std::vector<std::string> words, BenchWords(config, plan, recompute));
     ASSIGN_OR_RETURN(const std::string result, RunSelf(std::move(words)));

@@ -392,6 +392,9 @@ std::string Page(const TrainConfig& config, const TrainingRun& trial, const Step
   if (step.memory.mapped > 0)
     text += absl::StrFormat("  %-28s %12s  (besides; the system may drop these pages)\n", "frozen weights in the file",
                             Bytes(step.memory.mapped));
+  if (step.memory.offloaded > 0)
+    text += absl::StrFormat("  %-28s %12s  (besides; between the forward and the backward pass)\n",
+                            "activations in a file", Bytes(step.memory.offloaded));
   if (step.divided_weights > 0)
     text +=
         PageRow("at the end", StrCat("rank 0 gathers ", Bytes(step.divided_weights),
@@ -439,6 +442,7 @@ Json ToJson(const TrainConfig& config, const TrainingRun& trial, const StepMemor
                {"budgets", Json::array()}};
   for (const MemoryRow& row : kRows) json["memory"][row.key] = step.memory.*row.bytes;
   json["mapped_bytes"] = step.memory.mapped;
+  json["offloaded_bytes"] = step.memory.offloaded;
   for (const Budget& b : step.budgets) {
     json["budgets"].push_back({{"bytes", b.total},
                                {"memory_budget", b.budget},

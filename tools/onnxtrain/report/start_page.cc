@@ -149,10 +149,15 @@ std::string StepRows(const TrainingRun& run) {
          RateRows(run.optimizer, Limit(run, 5));
 }
 
-// Names the frozen weights that stay in the model's file, if there are any.
-std::string DescribeMapped(const SessionMemory& memory) {
-  if (memory.mapped == 0) return "";
-  return StrCat(" and ", FormatBytes(static_cast<double>(memory.mapped)), " mapped from the model's file");
+// Names the frozen weights and the activations that are in files.
+std::string DescribeFiles(const SessionMemory& memory) {
+  std::string text;
+  if (memory.mapped > 0)
+    StrAppend(&text, " and ", FormatBytes(static_cast<double>(memory.mapped)), " mapped from the model's file");
+  if (memory.offloaded > 0)
+    StrAppend(&text, " and ", FormatBytes(static_cast<double>(memory.offloaded)), " of activations in a file in ",
+              ScratchFolder(), " (`activation_offloading`)");
+  return text;
 }
 
 std::string MemoryRows(const TrainingRun& run) {
@@ -160,7 +165,7 @@ std::string MemoryRows(const TrainingRun& run) {
   if (run.options.peers == nullptr && run.session->planned_peak_bytes() > 0)
     lines.insert(lines.begin(),
                  StrCat(FormatBytes(static_cast<double>(run.session->planned_peak_bytes())),
-                        " planned for the whole run (`memory_budget`)", DescribeMapped(run.session->memory())));
+                        " planned for the whole run (`memory_budget`)", DescribeFiles(run.session->memory())));
   const std::string save = DescribeSave(run.save);
   if (run.config.verbose && !save.empty()) lines.push_back("a checkpoint " + save);
   return Rows("memory", lines, Limit(run, 2));
