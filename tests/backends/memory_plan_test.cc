@@ -469,6 +469,25 @@ TEST_F(MemoryPlanTest, WhatIsMadeOfInputsAloneComesRightBeforeItsReader) {
   EXPECT_EQ(plan.arena_bytes, 3 * 1024 * 8);  // what a product reads and writes
 }
 
+TEST_F(MemoryPlanTest, OffloadsWhatIsNotUsedForTheLongestTime) {
+  // Ten results that a backward pass reads in the reverse order.
+  constexpr size_t kBytes = size_t{64} << 10;
+  Graph g;
+  std::vector<ValueId> forward = {g.AddInput(InputKind::kFeed, "x", I64({kBytes / 8}))};
+  for (int i = 0; i < 10; ++i) forward.push_back(Add(&g, "test.Mix", {forward.back()}, {kBytes / 8}));
+  ValueId dy = forward.back();
+  for (int i = 9; i > 0; --i) dy = Add(&g, "test.Mix", {dy, forward[i]}, {kBytes / 8});
+  g.AddOutput("dx", dy);
+  EXPECT_TRUE(CheckPlan(g).offloads.empty());
+  const MemoryPlan some = CheckPlan(g, {.offload = {.memory_limit = 7 * kBytes}});
+  EXPECT_LE(some.memory_bytes(), 7 * kBytes);
+  const MemoryPlan least = CheckPlan(g, {.offload = {.memory_limit = 0}});
+  EXPECT_LT(least.memory_bytes(), some.memory_bytes());
+  EXPECT_LT(some.offloads.size(), least.offloads.size());
+  const auto made_first = [&](const Offload& o) { return o.first == 0; };
+  EXPECT_TRUE(std::ranges::any_of(some.offloads, made_first)) << "the first result is read last";
+}
+
 TEST_F(MemoryPlanTest, BigGraphIsPlannedCloseToItsBound) {
   std::mt19937 random(3);
   Graph g;

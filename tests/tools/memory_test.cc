@@ -127,6 +127,42 @@ TEST_F(Memory, RecomputingChangesNoBit) {
   }
 }
 
+TEST_F(Memory, OffloadingChangesNoBit) {
+  const Json none = Trained("--batch-size 4096 --gradient-checkpointing none --activation-offloading yes");
+  EXPECT_EQ(none["offloaded_bytes"], 0) << "there is room";
+  const std::string weights = ReadAll(Path("r/model.synthetic.onnx"));
+  const std::string flags = "--batch-size 4096 --micro-batch-size 4096 --optimizer-in-backward no ";
+  const int64_t recomputed = Planned(flags + "--activation-offloading no")["least_memory_budget"],
+                least = Planned(flags + "--activation-offloading yes")["least_memory_budget"];
+  ASSERT_LT(least, recomputed - (4 << 20));
+  // Training holds more batches than a plan.
+  const int64_t batches = none["planned_peak_bytes"].get<int64_t>() - Planned(flags)["peak_bytes"].get<int64_t>();
+  for (const int64_t budget : {least + batches * 100 / 95 + (1 << 20), (least + recomputed) / 2 + batches}) {
+    const Json run = Trained(StrCat(flags, "--memory-budget ", budget));
+    EXPECT_GT(run["offloaded_bytes"], 0);
+    EXPECT_LE(run["planned_peak_bytes"], budget);
+    EXPECT_LE(run["measured_peak_bytes"].get<double>(), 1.02 * static_cast<double>(budget));
+    EXPECT_EQ(run["final_loss"], none["final_loss"]);
+    EXPECT_TRUE(ReadAll(Path("r/model.synthetic.onnx")) == weights);
+    EXPECT_NE(ReadAll(Path("r/config.flags")).find("--activation-offloading=yes"), std::string::npos);
+  }
+}
+
+TEST_F(Memory, OffloadingNeedsAFolderAndItsBackend) {
+  const std::string flags = "--model m.onnx --threads 1 --batch-size 4096 --micro-batch-size 4096 --max-steps 2 "
+                            "--overwrite --out r --quiet --activation-offloading yes --optimizer-in-backward no ";
+  const Outcome torch = RunProcess(flags + "--backend torch --device cpu");
+  EXPECT_EQ(torch.code, 1);
+  EXPECT_NE(torch.err.find("--activation-offloading yes: the backend torch keeps"), std::string::npos) << torch.err;
+  const int64_t least = Planned("--batch-size 4096 --micro-batch-size 4096 --optimizer-in-backward no "
+                                "--activation-offloading yes")["least_memory_budget"];
+  setenv("TMPDIR", "/nowhere", 1);
+  const Outcome missing = RunProcess(StrCat(flags, "--backend cpu --memory-budget ", least + (6 << 20)));
+  unsetenv("TMPDIR");
+  EXPECT_EQ(missing.code, 2);
+  EXPECT_NE(missing.err.find("temporary file in /nowhere: No such file"), std::string::npos) << missing.err;
+}
+
 // Masks are drawn again from their keys, on every backend.
 TEST_F(Memory, RecomputingRepeatsDropoutMasks) {
   tiny::Deep(true).Save(Path("m.onnx"));

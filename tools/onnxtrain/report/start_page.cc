@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "frontend/base/scratch_file.h"
 #include "frontend/base/status.h"
 #include "frontend/base/strings.h"
 #include "frontend/base/units.h"
@@ -237,7 +238,7 @@ std::string CheckpointsText(const TrainResult& r) {
 
 std::string DescribeMemory(const SessionMemory& planned, int64_t measured) {
   const auto bytes = [](int64_t count) { return FormatBytes(static_cast<double>(count)); };
-  return StrCat("planned ", bytes(planned.total()), DescribeMapped(planned), "; the process took ", bytes(measured),
+  return StrCat("planned ", bytes(planned.total()), DescribeFiles(planned), "; the process took ", bytes(measured),
                 " above its start");
 }
 
