@@ -26,6 +26,10 @@ struct Dataflow {
   std::vector<std::vector<int32_t>> before, after;
 
   bool runs(int32_t node) const { return rows[node] != nullptr; }
+  bool IsView(int32_t node) const {
+    const ValueId output = graph->nodes()[node].outputs[0];
+    return root[output] != output;
+  }
   bool in_arena(ValueId r) const { return bound[r].where == Place::Where::kNone; }
   // Returns true if the node may write output `out` to the bytes of group `r` once all other readers have run.
   bool CanOverwrite(int32_t node, ValueId out, ValueId r) const;
