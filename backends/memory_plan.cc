@@ -126,16 +126,23 @@ class ArenaLayoutBuilder {
   std::vector<int32_t> first_, last_;  // by root: steps
 };
 
+// Returns the live bytes, summed over the steps.
+double SumLiveBytes(const std::vector<Block>& blocks) {
+  double sum = 0;
+  for (const Block& block : blocks) sum += static_cast<double>(block.bytes) * (block.last - block.first + 1);
+  return sum;
+}
+
 ArenaLayout FindBestLayout(const Dataflow& flow, const PlanOptions& options) {
-  ArenaLayout best;
-  bool found = false;
-  for (auto& order : CandidateOrders(flow, options.workspace_bytes)) {
-    ArenaLayout layout = ArenaLayoutBuilder(flow, options, std::move(order)).Make();
-    if (found && layout.peak_live_bytes >= best.peak_live_bytes) continue;
-    best = std::move(layout);
-    found = true;
-  }
-  return best;
+  std::vector<ArenaLayout> layouts;
+  for (auto& order : CandidateOrders(flow, options.workspace_bytes))
+    layouts.push_back(ArenaLayoutBuilder(flow, options, std::move(order)).Make());
+  const size_t lowest = std::ranges::min(layouts, {}, &ArenaLayout::peak_live_bytes).peak_live_bytes;
+  std::erase_if(layouts, [&](const ArenaLayout& layout) {
+    return static_cast<double>(layout.peak_live_bytes) > static_cast<double>(lowest) * (1 + options.peak_slack);
+  });
+  const auto sum = [](const ArenaLayout& layout) { return SumLiveBytes(layout.blocks); };
+  return std::move(*std::ranges::min_element(layouts, {}, sum));
 }
 
 Place GetOutputPlace(const Graph& graph, size_t o) {

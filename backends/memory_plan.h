@@ -22,7 +22,10 @@ struct PlanOptions {
   // the arena, and all outputs are copied at the end of the run.
   bool reuse = true;
   std::vector<size_t> workspace_bytes;  // by node; empty: none
-  OffloadOptions offload;               // has no effect without `reuse`
+  // Of the orders whose peak is higher than the lowest by at most this share, the one with the fewest live bytes on
+  // average is taken. Recomputation lowers the peak at the end of the forward pass, but not others.
+  double peak_slack = 0;
+  OffloadOptions offload;  // has no effect without `reuse`
 };
 
 struct Place {

@@ -195,7 +195,9 @@ RecomputePlanner::RecomputePlanner(const Graph& graph, const std::vector<size_t>
     if (IsConstant(graph.nodes()[n]) || forward[n]) order_.push_back(n);
   }
   boundary_ = static_cast<int32_t>(order_.size());
-  const MemoryPlan plan = PlanMemory(graph, {.alignment = alignment, .workspace_bytes = workspace});
+  constexpr double kSlack = 0.02;
+  const MemoryPlan plan =
+      PlanMemory(graph, {.alignment = alignment, .workspace_bytes = workspace, .peak_slack = kSlack});
   AppendBackward(graph, forward, of_gradient, plan.order, &order_);
   graph_ = ReorderNodes(graph, order_);
   for (int32_t n : order_) workspace_.push_back(workspace[n]);
