@@ -22,15 +22,20 @@ struct MemoryEffect {
 
 struct Rule {
   Cost (*cost)(const MemoryEffect&);
-  bool by_unit = false;  // units count as one node (Scheduler::FindUnit)
+  bool by_unit = false;  // units that do not raise the peak count as one node (Scheduler::FindUnit)
 };
 
 constexpr Cost InListOrder(const MemoryEffect&) { return {}; }
 constexpr Cost FreeFirst(const MemoryEffect& e) { return {e.net > 0, 0}; }
+// Scalars of a schedule come before the updates that read them.
+constexpr Cost FreeOrTinyFirst(const MemoryEffect& e) {
+  constexpr int64_t kTiny = 4096;
+  return {e.net > kTiny, 0};
+}
 constexpr Cost LowestPeak(const MemoryEffect& e) { return {e.peak, e.net}; }
 constexpr Cost LargestRelease(const MemoryEffect& e) { return {e.net, e.peak}; }
 
-constexpr Rule kRules[] = {{InListOrder}, {FreeFirst}, {FreeFirst, true}, {LowestPeak}, {LargestRelease}};
+constexpr Rule kRules[] = {{InListOrder}, {FreeFirst}, {FreeOrTinyFirst, true}, {LowestPeak}, {LargestRelease}};
 
 // Maximum number of ready nodes that are compared, in list order; bounds the cost of wide graphs.
 constexpr int kLookahead = 256;
@@ -97,12 +102,15 @@ class Scheduler {
     for (int32_t node : ready_) {
       if (++looked_at > kLookahead) break;
       Unit unit{{node}, GetEffectOnce(node)};
-      if (rule.by_unit && unit.effect.net > 0) unit = FindUnit(node);
+      if (rule.by_unit && unit.effect.net > 0) {
+        Unit longer = FindUnit(node);
+        if (live_ + longer.effect.peak <= highest_) unit = std::move(longer);
+      }
       const Cost cost = rule.cost(unit.effect);
       if (least && cost >= *least) continue;
       least = cost;
       best = std::move(unit);
-      if (rule.cost == FreeFirst && cost == Cost{}) break;  // nothing costs less
+      if (cost == Cost{} && rule.cost != LowestPeak && rule.cost != LargestRelease) break;  // nothing costs less
     }
     return best.nodes;
   }
@@ -190,6 +198,9 @@ class Scheduler {
   }
 
   void Finish(int32_t node) {
+    const MemoryEffect effect = GetMemoryEffect(node);
+    highest_ = std::max(highest_, live_ + effect.peak);
+    live_ += effect.net;
     ready_.erase(node);
     for (ValueId r : read_groups_[node]) {
       if (flow_.IsView(node) || --unread_[r] != 1) continue;
@@ -209,6 +220,7 @@ class Scheduler {
   std::vector<std::vector<ValueId>> read_groups_;     // by node
   std::vector<std::optional<MemoryEffect>> effects_;  // by node; nullopt: out of date
   std::set<int32_t> ready_;
+  int64_t live_ = 0, highest_ = 0;  // bytes now, and the most so far
 };
 
 }  // namespace

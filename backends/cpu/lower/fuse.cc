@@ -9,15 +9,17 @@
 namespace onnxtrain::cpu {
 
 absl::StatusOr<FusedGraph> FuseKernels(const Graph& legal) {
-  ValueMap epilogues, live, chains;
+  ValueMap epilogues, live, chains, codes, rest;
   const Pass passes[] = {
       {"fuse_epilogues", [&](const Graph& g) { return FuseEpilogues(g, &epilogues); }},
       {"dce", [&](const Graph& g) { return Dce(g, {}, &live); }},
       {"fuse_elementwise", [&](const Graph& g) { return FuseElementwise(g, &chains); }},
+      {"fuse_codes", [&](const Graph& g) { return FuseCodes(g, &codes); }},
+      {"dce", [&](const Graph& g) { return Dce(g, {}, &rest); }},
   };
   ASSIGN_OR_RETURN(Graph graph, RunPasses(legal, passes));
   for (ValueId& v : epilogues) {
-    for (const ValueMap* next : {&live, &chains}) v = v == kNoValue ? v : (*next)[v];
+    for (const ValueMap* next : {&live, &chains, &codes, &rest}) v = v == kNoValue ? v : (*next)[v];
   }
   return FusedGraph{std::move(graph), std::move(epilogues)};
 }
@@ -29,7 +31,7 @@ absl::StatusOr<Graph> FuseGraph(const Graph& legal) {
       {"fuse_norms", FuseNorms},
       DcePass(),
       {"fuse_elementwise", [](const Graph& g) { return FuseElementwise(g); }},
-      {"fuse_codes", FuseCodes},
+      {"fuse_codes", [](const Graph& g) { return FuseCodes(g); }},
       DcePass(),
   };
   return RunPasses(legal, passes);

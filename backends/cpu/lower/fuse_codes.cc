@@ -118,15 +118,13 @@ class Fuser {
 
 }  // namespace
 
-absl::StatusOr<Graph> FuseCodes(const Graph& graph) {
-  const bool has_codes = std::ranges::any_of(
-      graph.nodes(), [](const Node& node) { return node.op == "QuantizeDynamic" || node.op == "DequantizeDynamic"; });
-  if (!has_codes) return graph;
+absl::StatusOr<Graph> FuseCodes(const Graph& graph, ValueMap* values) {
   const Pattern pattern(graph);
-  return Rewrite(graph, [&](Rewriter& r, const Node& node) -> std::optional<std::vector<Val>> {
+  const auto fuse = [&](Rewriter& r, const Node& node) -> std::optional<std::vector<Val>> {
     if (node.op != "cpu.Fused") return std::nullopt;
     return Fuser(pattern, r, node).Fuse();
-  });
+  };
+  return Rewrite(graph, fuse, nullptr, values);
 }
 
 }  // namespace onnxtrain::cpu

@@ -111,7 +111,7 @@ absl::StatusOr<Graph> FuseNorms(const Graph& graph);
 absl::StatusOr<Graph> FuseElementwise(const Graph& graph, ValueMap* values = nullptr);
 
 // Fuses the decoding of a chain's inputs (DequantizeDynamic) and the encoding of its results (QuantizeDynamic) into it.
-absl::StatusOr<Graph> FuseCodes(const Graph& graph);
+absl::StatusOr<Graph> FuseCodes(const Graph& graph, ValueMap* values = nullptr);
 
 // Returns, by node, true if FuseElementwise would not fuse the node, or only into a chain of sums, casts between f32
 // and bf16, and reductions. FuseNorms can fuse these nodes instead.
