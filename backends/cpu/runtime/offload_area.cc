@@ -24,6 +24,7 @@ void Check(const absl::Status& status) {
 
 absl::StatusOr<std::unique_ptr<OffloadArea>> OffloadArea::Create(size_t bytes, const std::string& folder) {
   ASSIGN_OR_RETURN(auto memory, AllocateBuffer(bytes));
+  ::madvise(memory->data(), bytes, MADV_NOHUGEPAGE);  // a huge page would take the memory of neighbors, too
   ASSIGN_OR_RETURN(ScratchFile file, ScratchFile::Create(folder));
   RETURN_IF_ERROR(Annotate(file.Reserve(static_cast<int64_t>(bytes)), "activations that memory has no room for: "));
   return std::unique_ptr<OffloadArea>(new OffloadArea(std::move(memory), std::move(file)));
