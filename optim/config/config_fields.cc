@@ -468,7 +468,7 @@ constexpr ConfigField kFields[] = {
      "numbers; plan shows adapters beside the frozen model, too",
      {.transient = true, .on_resume = kFree}},
     {"step", "activation_offloading", kSteps, {&kAlways}, &C::activation_offloading, "WHEN",
-     "Keeps activations in a file (in the folder TMPDIR, or /var/tmp) from the forward to the backward pass where "
+     "Keeps activations, and gradients that wait for the update, in a file (in the folder TMPDIR, or /var/tmp) where "
      "recomputation does not make enough room; on the backend cpu. yes; no; auto: if `memory_budget` needs it",
      {.choices = "auto|yes|no", .on_resume = kFree}},
     {"step", "optimizer_in_backward", kSteps, {&kAlways}, &C::optimizer_in_backward, "WHEN",

@@ -43,6 +43,8 @@ constexpr Synonym Not(const char* name, const char* library, const char* advice)
   return {.name = name, .library = library, .kind = Kind::kRefused, .advice = advice};
 }
 
+constexpr char kNoSplit[] = "0=|0.0=|$";
+
 constexpr char kRanks[] = "is not needed: 'onnxtrain launch' starts the ranks of a machine";
 constexpr char kMultiplies[] =
     "multiplies the batch; here `gradient_accumulation_steps` divides `batch_size`, which counts the samples of an "
@@ -208,11 +210,11 @@ constexpr Synonym kSynonyms[] = {
     Switch("train_on_inputs", kAxolotl, "loss_on", "all|auto"),
     Switch("sample_packing", kAxolotl, "packing"),
     Same("sequence_len", kAxolotl, "max_length"),
-    Same("val_set_size", kAxolotl, "eval_split"),
+    Words("val_set_size", kAxolotl, "eval_split", kNoSplit, ""),
     Same("base_model", kAxolotl, "model"),
     Switch("mask_prompt", "mlx-lm's", "loss_on", "completion|all"),
     Same("cutoff_len", kFactory, "max_length"),
-    Same("val_size", kFactory, "eval_split"),
+    Words("val_size", kFactory, "eval_split", kNoSplit, ""),
     Switch("train_on_prompt", kFactory, "loss_on", "all|auto"),
     Switch("neat_packing", kFactory, "packing"),
     Same("ref_model", kFactory, "reference_model"),
@@ -386,6 +388,7 @@ constexpr Synonym kForeignValues[] = {
     Words("gradient_checkpointing", kHf, "gradient_checkpointing",
           "false=none|False=none|true=!|True=!|$",
           "is a switch; here it says how much is recomputed (`gradient_checkpointing` auto, sqrt, all or budget)"),
+    Words("eval_split", kHf, "eval_split", kNoSplit, ""),
     Words("activation_offloading", "TRL's and axolotl's", "activation_offloading",
           "false=no|False=no|true=yes|True=yes|disk=yes|legacy=!|$", "is a switch; legacy has no counterpart"),
 };

@@ -50,8 +50,8 @@ struct SessionMemory {
   // Frozen weights that programs read from the mapped file. Not in the total: the system drops these pages where other
   // memory is needed, and reads them again.
   int64_t mapped = 0;
-  // Activations that the program with most of them keeps in a file for a while (RecomputeSpec::offload). Not in the
-  // total.
+  // Activations and gradients that the program with most of them keeps in a file for a while (RecomputeSpec::offload).
+  // Not in the total.
   int64_t offloaded = 0;
 
   int64_t compiling = 0;  // part of `activations`: memory that compilation needs while no program runs

@@ -393,8 +393,8 @@ std::string Page(const TrainConfig& config, const TrainingRun& trial, const Step
     text += absl::StrFormat("  %-28s %12s  (besides; the system may drop these pages)\n", "frozen weights in the file",
                             Bytes(step.memory.mapped));
   if (step.memory.offloaded > 0)
-    text += absl::StrFormat("  %-28s %12s  (besides; between the forward and the backward pass)\n",
-                            "activations in a file", Bytes(step.memory.offloaded));
+    text += absl::StrFormat("  %-28s %12s  (besides; between two uses)\n", "activations in a file",
+                            Bytes(step.memory.offloaded));
   if (step.divided_weights > 0)
     text +=
         PageRow("at the end", StrCat("rank 0 gathers ", Bytes(step.divided_weights),

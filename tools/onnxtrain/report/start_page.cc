@@ -156,8 +156,8 @@ std::string DescribeFiles(const SessionMemory& memory) {
   if (memory.mapped > 0)
     StrAppend(&text, " and ", FormatBytes(static_cast<double>(memory.mapped)), " mapped from the model's file");
   if (memory.offloaded > 0)
-    StrAppend(&text, " and ", FormatBytes(static_cast<double>(memory.offloaded)), " of activations in a file in ",
-              ScratchFolder(), " (`activation_offloading`)");
+    StrAppend(&text, " and ", FormatBytes(static_cast<double>(memory.offloaded)), " in a file in ", ScratchFolder(),
+              " (`activation_offloading`)");
   return text;
 }
 
