@@ -3,8 +3,11 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 
+#include <algorithm>
+#include <mutex>
 #include <utility>
 
+#include "backends/cpu/runtime/parallel.h"
 #include "backends/cpu/runtime/program.h"
 #include "backends/kernel_table.h"
 #include "frontend/base/status.h"
@@ -16,8 +19,23 @@ constexpr size_t kPage = 4096;
 
 size_t WholePages(size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
-void Check(const absl::Status& status) {
-  if (!status.ok()) throw KernelFailure(status);
+// Calls move(offset, bytes) for parts of a value, in several threads: the system copies them.
+template <typename Move>
+void MoveParts(size_t offset, std::span<std::byte> bytes, const Move& move) {
+  constexpr size_t kPart = size_t{1} << 20;
+  const size_t parts = (bytes.size() + kPart - 1) / kPart;
+  std::mutex mutex;
+  absl::Status failure;
+  Parallel(static_cast<int64_t>(parts), kGrain, [&](int64_t begin, int64_t end) {
+    for (size_t at = begin * kPart; at < std::min(end * kPart, bytes.size()); at += kPart) {
+      const size_t size = std::min(kPart, bytes.size() - at);
+      const absl::Status status = move(static_cast<int64_t>(offset + at), bytes.subspan(at, size));
+      if (status.ok()) continue;
+      const std::lock_guard lock(mutex);
+      failure = status;
+    }
+  });
+  if (!failure.ok()) throw KernelFailure(failure);
 }
 
 }  // namespace
@@ -32,13 +50,14 @@ absl::StatusOr<std::unique_ptr<OffloadArea>> OffloadArea::Create(size_t bytes, c
 
 void OffloadArea::Store(const Offload& value) const {
   const auto offset = static_cast<int64_t>(value.offset);
-  Check(file_.WriteAt(offset, Bytes(value)));
+  MoveParts(value.offset, Bytes(value),
+            [&](int64_t at, std::span<const std::byte> part) { return file_.WriteAt(at, part); });
   ::sync_file_range(file_.fd(), offset, static_cast<int64_t>(value.bytes), SYNC_FILE_RANGE_WRITE);
   Drop(value);
 }
 
 void OffloadArea::Load(const Offload& value) const {
-  Check(file_.ReadAt(static_cast<int64_t>(value.offset), Bytes(value)));
+  MoveParts(value.offset, Bytes(value), [&](int64_t at, std::span<std::byte> part) { return file_.ReadAt(at, part); });
 }
 
 void OffloadArea::Drop(const Offload& value) const {
