@@ -39,6 +39,8 @@ constexpr Rule kRules[] = {{InListOrder}, {FreeFirst}, {FreeOrTinyFirst, true}, 
 
 // Maximum number of ready nodes that are compared, in list order; bounds the cost of wide graphs.
 constexpr int kLookahead = 256;
+// Maximum number of units that are tried at a time, and of nodes in a unit.
+constexpr int kMostUnits = 16;
 constexpr size_t kLongestUnit = 24;
 
 // Returns, by node, true for sources: nodes that compute a value in the arena from bound memory only (packed weights,
@@ -98,11 +100,11 @@ class Scheduler {
     Unit best{{*ready_.begin()}, {}};
     if (rule.cost == InListOrder) return best.nodes;
     std::optional<Cost> least;
-    int looked_at = 0;
+    int looked_at = 0, units = 0;
     for (int32_t node : ready_) {
       if (++looked_at > kLookahead) break;
       Unit unit{{node}, GetEffectOnce(node)};
-      if (rule.by_unit && unit.effect.net > 0) {
+      if (rule.by_unit && unit.effect.net > 0 && flow_.rows[node]->flops != nullptr && ++units <= kMostUnits) {
         Unit longer = FindUnit(node);
         if (live_ + longer.effect.peak <= highest_) unit = std::move(longer);
       }
@@ -115,8 +117,8 @@ class Scheduler {
     return best.nodes;
   }
 
-  // Returns a ready node and the nodes that can run after it without others, up to the next products; of these, as many
-  // as leave the fewest live bytes.
+  // Returns a ready product and the nodes that can run after it without others, up to the next products; of these, as
+  // many as leave the fewest live bytes.
   Unit FindUnit(int32_t head) {
     std::vector<int32_t> nodes = {head};
     std::map<int32_t, int32_t> missing;
