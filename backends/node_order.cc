@@ -229,8 +229,10 @@ class Scheduler {
 
 std::vector<std::vector<int32_t>> CandidateOrders(const Dataflow& flow, const std::vector<size_t>& workspace) {
   const std::vector<bool> sources = FindSources(flow);
+  const bool meets_ranks = std::ranges::any_of(flow.rows, [](const OpRow* row) { return row && row->collective; });
   std::vector<std::vector<int32_t>> orders;
   for (const Rule& rule : kRules) {
+    if (meets_ranks && rule.cost != InListOrder) continue;
     auto order = Scheduler(flow, workspace, sources).Run(rule);
     if (std::find(orders.begin(), orders.end(), order) == orders.end()) orders.push_back(std::move(order));
   }
