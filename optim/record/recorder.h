@@ -1,8 +1,6 @@
 // Trains, and writes the folder of the run: model, metrics, checkpoints, summary.
 #pragma once
 
-#include <fstream>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -10,11 +8,13 @@
 
 #include "absl/status/statusor.h"
 #include "optim/plan/training_run.h"
-#include "optim/record/adapter_files.h"
 #include "optim/record/checkpoint/checkpoint_writer.h"
 #include "optim/record/checkpoint/resume.h"
+#include "optim/record/model_writer.h"
+#include "optim/record/order_file.h"
 #include "optim/record/quality.h"
 #include "optim/record/run_folder.h"
+#include "optim/record/run_messages.h"
 #include "optim/record/sample_answers.h"
 #include "optim/record/telemetry/metrics_file.h"
 #include "optim/record/telemetry/summary.h"
@@ -22,47 +22,6 @@
 #include "optim/record/telemetry/trace.h"
 
 namespace onnxtrain {
-
-// Returns the loss of a written model file on the evaluation data of the run, which must have some, in a session of its
-// own (written_model.cc).
-absl::StatusOr<double> EvaluateWrittenModel(const TrainingRun& run, const std::string& path);
-
-// Receives the messages and progress of a run. Called on the training thread; texts name fields in backquotes.
-class RunDisplay {
- public:
-  virtual ~RunDisplay() = default;
-  virtual void ShowProgress(const TrainEvent& event) {}
-  virtual void EndProgress() {}  // no event follows
-  virtual void ShowWarning(const std::string& text) {}
-  virtual void ShowInfo(const std::string& text) {}
-  virtual void ShowProfile(const Trace& trace) {}
-};
-
-// Passes each warning once to a display, and keeps them for summary.json.
-class Warnings {
- public:
-  explicit Warnings(RunDisplay* display) : display_(*display) {}
-  void Add(const std::string& text);
-  const std::vector<std::string>& texts() const { return texts_; }
-
- private:
-  RunDisplay& display_;
-  std::vector<std::string> texts_;
-};
-
-// Writes the samples of each update, one line per sample with three fields separated by tabs: update (from 1), epoch
-// (from 0), location of the sample in the data.
-class OrderFile {
- public:
-  // Replaces the file. A run that resumes after `done` > 0 updates keeps the lines of these updates.
-  static absl::StatusOr<std::unique_ptr<OrderFile>> Open(const std::string& path, int64_t done);
-  absl::Status Write(int64_t update, const Batch& batch, const Dataset& data);
-
- private:
-  OrderFile(std::string path, std::ofstream file) : path_(std::move(path)), file_(std::move(file)) {}
-  std::string path_;
-  std::ofstream file_;
-};
 
 // The parts of a run that a Recorder needs. Pointers must outlive the recorder.
 struct RecordedRun {
@@ -101,7 +60,8 @@ class Recorder : public TrainObserver {
         run_(*recorded_.run),
         folder_(*recorded_.folder),
         display_(*recorded_.display),
-        warnings_(recorded_.display) {}
+        warnings_(run_, recorded_.display),
+        model_(&run_, &folder_, &display_, &warnings_) {}
 
   // Removes an old run if the folder is to be replaced, and opens the files of this one.
   absl::Status Begin();
@@ -119,35 +79,15 @@ class Recorder : public TrainObserver {
   void Save(const LoopPosition& position, SaveReason reason) override;
 
  private:
-  std::string ModelFile() const { return run_.data.synthetic ? "model.synthetic.onnx" : "model.onnx"; }
-  absl::Status CheckModelCanBeWritten();
-  absl::Status WriteSettings() const;
-  std::shared_ptr<const Tokenizer> FindTokenizer() const;
-  absl::Status WriteTokenizer() const;
   void FindFolderAgain();
-  absl::Status BeginCheckpoints();
+  absl::Status BeginCheckpoints(int64_t model_bytes);
+  bool HasCheckpoints() const;
   void OpenHistograms();
   absl::Status OpenSamples();
   void WriteSamples(int64_t step);
   absl::StatusOr<TrainResult> Loop();
-  void WarnOfOutliers(const std::vector<Outlier>& outliers);
-  void WarnOfNoGradient(const TrainEvent& event);
   RunState MakeState(const LoopPosition& position, SaveReason reason) const;
   void WarnOfFailedSave(const absl::Status& status);
-  absl::StatusOr<std::map<std::string, HostTensor>> SessionWeights();
-  absl::StatusOr<std::map<std::string, HostTensor>> WeightsToExport(RunSummary* summary);
-  bool MergesAdapters() const;  // or has none
-  AdapterFiles ListAdapterFiles(const std::map<std::string, HostTensor>& weights) const;
-  AdapterPaths MakeAdapterPaths() const;
-  void WriteFolderOfModel();
-  absl::StatusOr<std::pair<double, double>> EvaluateRequantized(const RunSummary& summary);
-  void CompareRequantized(const std::vector<std::pair<std::string, double>>& errors, RunSummary* summary);
-  void CompareRequantized(RunSummary* summary);
-  absl::Status WriteModel(RunSummary* summary);
-  absl::Status WriteUnfinished();
-  int64_t ModelBytes(const std::map<std::string, HostTensor>& weights) const;
-  void MakeRoomFor(const std::map<std::string, HostTensor>& weights);
-  absl::Status NameCheckpoint(const absl::Status& failed) const;
   void WriteProfile();
   std::optional<Quality> EvaluateForReport(const std::atomic<bool>* stop);
   absl::Status EvaluateModel();
@@ -165,15 +105,12 @@ class Recorder : public TrainObserver {
   std::unique_ptr<CheckpointWriter> writer_;
   BestEvaluation best_;
   std::optional<TrainResult> at_end_;  // set once the session has its final weights
-  int64_t saved_step_ = -1, model_bytes_ = 0;
-  std::map<Outlier::Of, int64_t> outliers_;  // so far
-  bool warned_of_zero_gradient_ = false;
-  std::string not_finite_;  // where the first gradient that is not finite arose; "" if all are finite
-  ResourceReading used_;    // means over the loop
-  // With evaluation data: the exported weights; nullopt if they are those of the session.
-  std::optional<std::map<std::string, HostTensor>> exported_;
+  int64_t saved_step_ = -1;
+  std::string not_finite_;                 // where the first gradient that is not finite arose; "" if all are finite
+  ResourceReading used_;                   // means over the loop
   std::optional<Quality> before_, after_;  // of the initial and the exported weights
-  Warnings warnings_;
+  RunWarnings warnings_;
+  ModelWriter model_;
   std::vector<std::string> files_;
 };
 

@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "frontend/base/status.h"
+#include "frontend/data/audio/spectrogram.h"
 
 namespace onnxtrain {
 namespace {
@@ -122,6 +124,12 @@ TEST(TrainConfig, NamesAreUniqueAndHelpNamesFields) {
     const std::vector<std::string> parts = absl::StrSplit(field.help, '`');
     for (size_t i = 1; i < parts.size(); i += 2) EXPECT_NE(FindField(parts[i]), nullptr) << field.help;
   }
+}
+
+TEST(TrainConfig, SpectrogramTakesTheStylesThatAreComputed) {
+  std::vector<std::string> names = {"auto", "none"};
+  for (const std::string& style : ListSpectrogramStyles()) names.push_back(style);
+  EXPECT_EQ(FindField("spectrogram")->traits.choices, absl::StrJoin(names, "|"));
 }
 
 TEST(SetField, ErrorsNameTheField) {

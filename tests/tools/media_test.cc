@@ -178,6 +178,14 @@ TEST_F(Sounds, BrokenFilesAreSkippedByName) {
   LeavesOut("--data t.csv --sample-rate 8000", "1 of 25", "(--on-bad-sample skip): sounds/low/gone.wav");
 }
 
+TEST_F(Sounds, ABrokenMp3IsOneLine) {
+  Write("sounds/high/x.mp3", "no frames of MPEG audio");
+  const Outcome run = Train("--data sounds --sample-rate 8000");
+  ExpectRefused(run, "sounds/high/x.mp3: no readable sound of its format (");
+  EXPECT_EQ(run.err.find("Note:"), std::string::npos) << run.err;
+  EXPECT_EQ(run.err.find("error"), run.err.rfind("error")) << run.err;
+}
+
 TEST_F(Sounds, WhatDoesNotFitIsRefused) {
   Refuses("--data sounds", ".wav: sample rate ");
   Refuses("--data sounds --sample-rate 8000 --audio-length 41", "--audio-length 41: input 'x' takes 40 frames");

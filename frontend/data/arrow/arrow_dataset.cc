@@ -10,12 +10,11 @@
 #include "frontend/data/arrow/arrow_table.h"
 #include "frontend/data/arrow/stored_column.h"
 #include "frontend/data/audio/sound_file.h"
-#include "frontend/data/audio/sounds.h"
 #include "frontend/data/image/array_pictures.h"
 #include "frontend/data/image/decode.h"
-#include "frontend/data/image/picture_dataset.h"
 #include "frontend/data/sources/csv.h"
 #include "frontend/data/sources/file.h"
+#include "frontend/data/sources/media_columns.h"
 #include "frontend/data/text/text_encoding.h"
 #include "frontend/data/text/unicode.h"
 
@@ -156,8 +155,7 @@ class ColumnOpener {
   }
 
   std::vector<OwnColumn> own;
-  std::vector<PictureColumn> pictures;
-  std::vector<SoundColumn> sounds;
+  MediaColumns media{.describe = [](const std::string& column) { return StrCat("in column '", column, "'"); }};
 
  private:
   // Resolves the labels by name, or by index as for CSV files. The last column is the default.
@@ -255,11 +253,11 @@ class ColumnOpener {
 
   void AddPictures(int c, const std::string& name) {
     auto files = std::make_shared<StoredFiles>(table_, c, Store(c, true), false);
-    pictures.push_back({.name = name, .options = options_.images, .files = std::move(files)});
+    media.pictures.push_back({.name = name, .options = options_.images, .files = std::move(files)});
   }
 
   void AddSounds(int c, const std::string& name) {
-    sounds.push_back({name, std::make_shared<StoredFiles>(table_, c, Store(c, true), true)});
+    media.sounds.push_back({name, std::make_shared<StoredFiles>(table_, c, Store(c, true), true)});
   }
 
   // Adds a column by the rules of CSV fields.
@@ -307,19 +305,7 @@ absl::StatusOr<std::shared_ptr<const Dataset>> OpenArrow(const std::string& path
   RETURN_IF_ERROR(Annotate(opener.OpenAll(), StrCat(path, ": ")));
   std::shared_ptr<const Dataset> others;
   if (!opener.own.empty()) others = std::make_shared<ArrowDataset>(table, std::move(opener.own));
-  const bool has_inputs = others != nullptr && others->columns().size() > 1;
-  const auto leave_out = [&](const char* what, const std::string& column) {
-    others = WithNotes(
-        others, {StrCat(path, ": the ", what, " in column '", column, "' are left out, as the model takes none")});
-  };
-  if (!opener.sounds.empty() && !options.audio.wanted && has_inputs) {
-    leave_out("sounds", opener.sounds[0].name);
-  } else if (!opener.sounds.empty()) {
-    ASSIGN_OR_RETURN(others, MakeSoundDataset(opener.sounds[0], others, -1, options));
-  }
-  if (opener.pictures.empty()) return others;
-  if (!options.images.wanted && has_inputs) return leave_out("pictures", opener.pictures[0].name), others;
-  return MakePictureDataset(path, std::move(opener.pictures), others, -1, others != nullptr);
+  return AddMedia(path, std::move(opener.media), std::move(others), options);
 }
 
 }  // namespace onnxtrain

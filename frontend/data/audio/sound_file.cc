@@ -1,14 +1,32 @@
 #include "frontend/data/audio/sound_file.h"
 
+#include <fcntl.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <fstream>
+#include <iterator>
+#include <string_view>
+#include <utility>
 
 #include "frontend/base/status.h"
 #include "frontend/data/sources/file.h"
 #include "frontend/data/sources/source.h"
 
 namespace onnxtrain {
+namespace {
+
+// Returns true if the file has the 11 bits that each frame of MPEG audio begins with, or cannot be read.
+bool HasMpegSync(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return true;
+  const std::istreambuf_iterator<char> begin(file), end;
+  char last = 0;
+  return std::any_of(begin, end, [&](char c) { return std::exchange(last, c) == '\xff' && (c & 0xe0) == 0xe0; });
+}
+
+}  // namespace
 
 bool IsSoundName(const std::string& name) {
   static const auto* const kSuffixes =
@@ -38,7 +56,11 @@ absl::StatusOr<std::unique_ptr<SoundFile>> SoundFile::Open(const MediaFiles& fil
 }
 
 absl::Status SoundFile::OpenPath(const std::string& path) {
-  sound_.reset(sf_open(path.c_str(), SFM_READ, &info_));
+  // libsndfile takes any file named .mp3 for one, and libmpg123 then writes notes about its search for frames to
+  // stderr.
+  const bool by_name = !HasSuffix(path, {".mp3"}, false) || HasMpegSync(path);
+  sound_.reset(by_name ? sf_open(path.c_str(), SFM_READ, &info_)
+                       : sf_open_fd(open(path.c_str(), O_RDONLY | O_CLOEXEC), SFM_READ, &info_, SF_TRUE));
   return CheckInfo();
 }
 
@@ -67,7 +89,11 @@ absl::Status SoundFile::OpenBytes(std::vector<uint8_t> bytes) {
 
 absl::Status SoundFile::CheckInfo() const {
   constexpr int kMaxChannels = 64;
-  if (sound_ == nullptr) return Invalid(sf_strerror(nullptr));
+  if (sound_ == nullptr) {
+    std::string_view reason = sf_strerror(nullptr);
+    if (reason.starts_with("File does not exist")) reason = "no frames of MPEG audio";  // libsndfile's error of MP3
+    return Invalid("no readable sound of its format (", reason.substr(0, reason.find_last_not_of('.') + 1), ")");
+  }
   if (info_.frames > 0 && info_.channels >= 1 && info_.channels <= kMaxChannels && info_.samplerate >= 1)
     return absl::OkStatus();
   return Invalid(info_.frames, " frames of ", info_.channels, " channels at ", info_.samplerate, " Hz are refused");

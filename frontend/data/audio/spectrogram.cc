@@ -9,65 +9,98 @@
 #include "frontend/base/status.h"
 
 namespace onnxtrain {
-namespace {
 
-enum class Window : uint8_t { kPeriodicHann, kHann, kPovey };
-enum class Scale : uint8_t { kSlaney, kKaldi };
-enum class Log : uint8_t { kTen, kAdded, kFloor };
-enum class Level : uint8_t { kPeak, kBand, kFixed };
+// Describes how a style prepares sounds. Rows are joined frames.
+struct SpectrogramStyle {
+  enum class Window : uint8_t { kPeriodicHann, kHann, kPovey };
+  enum class Scale : uint8_t { kSlaney, kKaldi };
+  enum class Log : uint8_t { kTen, kAdded, kFloor };
+  enum class Level : uint8_t { kPeak, kBand, kFixed };
 
-// How a style prepares sounds. Rows are joined frames.
-struct Style {
   const char *name, *extractor;  // of transformers
-  int64_t bands, window, hop, fft, usual_frames;
+  int64_t bands, window = 400, hop = 160, fft, usual_frames = 0;
   Window form;
   Scale scale;
   Log log;
   Level level;
-  bool bands_first;  // of an input whose extents are open
-  bool centered;     // windows are centered on multiples of the hop, else they begin there
-  bool reflects;     // the sound is reflected at its ends, else followed by zeros
-  bool pads_sound;   // missing frames are those of silence, else zeros
-  double gain;       // of the sound
-  double added = 0;  // to the variance of a band, or to its root for `added_to_root`
+  bool bands_first = false;  // of an input whose extents are open
+  bool centered = false;     // windows are centered on multiples of the hop, else they begin there
+  bool reflects = false;     // the sound is reflected at its ends, else followed by zeros
+  bool pads_sound = false;   // missing frames are those of silence, else zeros
+  double gain = 1;           // of the sound
+  double added = 0;          // to the variance of a band, or to its root for `added_to_root`
   bool added_to_root = false;
   int64_t freedom = 1;  // of the variance: the sum of squares is divided by frames − freedom
   int64_t joined = 1;   // consecutive frames in one row
 };
 
-constexpr Style kStyles[] = {
-    {"whisper", "WhisperFeatureExtractor", 80, 400, 160, 400, 3000, Window::kPeriodicHann, Scale::kSlaney, Log::kTen,
-     Level::kPeak, true, true, true, true, 1},
-    {"nemo", "ParakeetFeatureExtractor", 80, 400, 160, 512, 0, Window::kHann, Scale::kSlaney, Log::kAdded, Level::kBand,
-     true, true, false, false, 1, 1e-5, true},
-    {"ast", "ASTFeatureExtractor", 128, 400, 160, 512, 1024, Window::kHann, Scale::kKaldi, Log::kFloor, Level::kFixed,
-     false, false, false, false, 1},
-    {"seamless",
-     "SeamlessM4TFeatureExtractor",
-     80,
-     400,
-     160,
-     512,
-     0,
-     Window::kPovey,
-     Scale::kKaldi,
-     Log::kFloor,
-     Level::kBand,
-     false,
-     false,
-     false,
-     false,
-     1 << 15,
-     1e-7,
-     false,
-     1,
-     2},
-    {"s2t", "Speech2TextFeatureExtractor", 80, 400, 160, 512, 0, Window::kPovey, Scale::kKaldi, Log::kFloor,
-     Level::kBand, false, false, false, false, 1 << 15, 0, false, 0},
+namespace {
+
+using Window = SpectrogramStyle::Window;
+using Scale = SpectrogramStyle::Scale;
+using Log = SpectrogramStyle::Log;
+using Level = SpectrogramStyle::Level;
+
+constexpr SpectrogramStyle kStyles[] = {
+    {.name = "whisper",
+     .extractor = "WhisperFeatureExtractor",
+     .bands = 80,
+     .fft = 400,
+     .usual_frames = 3000,
+     .form = Window::kPeriodicHann,
+     .scale = Scale::kSlaney,
+     .log = Log::kTen,
+     .level = Level::kPeak,
+     .bands_first = true,
+     .centered = true,
+     .reflects = true,
+     .pads_sound = true},
+    {.name = "nemo",
+     .extractor = "ParakeetFeatureExtractor",
+     .bands = 80,
+     .fft = 512,
+     .form = Window::kHann,
+     .scale = Scale::kSlaney,
+     .log = Log::kAdded,
+     .level = Level::kBand,
+     .bands_first = true,
+     .centered = true,
+     .added = 1e-5,
+     .added_to_root = true},
+    {.name = "ast",
+     .extractor = "ASTFeatureExtractor",
+     .bands = 128,
+     .fft = 512,
+     .usual_frames = 1024,
+     .form = Window::kHann,
+     .scale = Scale::kKaldi,
+     .log = Log::kFloor,
+     .level = Level::kFixed},
+    {.name = "seamless",
+     .extractor = "SeamlessM4TFeatureExtractor",
+     .bands = 80,
+     .fft = 512,
+     .form = Window::kPovey,
+     .scale = Scale::kKaldi,
+     .log = Log::kFloor,
+     .level = Level::kBand,
+     .gain = 1 << 15,
+     .added = 1e-7,
+     .joined = 2},
+    {.name = "s2t",
+     .extractor = "Speech2TextFeatureExtractor",
+     .bands = 80,
+     .fft = 512,
+     .form = Window::kPovey,
+     .scale = Scale::kKaldi,
+     .log = Log::kFloor,
+     .level = Level::kBand,
+     .gain = 1 << 15,
+     .freedom = 0},
 };
 
-const Style* FindStyle(std::string_view name) {
-  const Style* found = std::ranges::find(kStyles, name, &Style::name);
+const SpectrogramStyle* FindStyle(std::string_view name) {
+  const SpectrogramStyle* found = std::ranges::find(kStyles, name, &SpectrogramStyle::name);
   return found == std::end(kStyles) ? nullptr : found;
 }
 
@@ -137,8 +170,14 @@ void PrepareFrame(std::span<double> frame) {
 
 }  // namespace
 
+std::vector<std::string> ListSpectrogramStyles() {
+  std::vector<std::string> names;
+  for (const SpectrogramStyle& style : kStyles) names.emplace_back(style.name);
+  return names;
+}
+
 absl::StatusOr<SpectrogramOptions> FindSpectrogramStyle(std::string_view name) {
-  const Style* s = FindStyle(name);
+  const SpectrogramStyle* s = FindStyle(name);
   if (s == nullptr) return Invalid("no spectrograms have the style '", Printable(name), "'");
   return SpectrogramOptions{.style = s->name,
                             .bands = s->bands,
@@ -151,12 +190,12 @@ absl::StatusOr<SpectrogramOptions> FindSpectrogramStyle(std::string_view name) {
 }
 
 std::string FindStyleOfExtractor(std::string_view class_name) {
-  const Style* found = std::ranges::find(kStyles, class_name, &Style::extractor);
+  const SpectrogramStyle* found = std::ranges::find(kStyles, class_name, &SpectrogramStyle::extractor);
   return found == std::end(kStyles) ? "" : found->name;
 }
 
 int64_t FindUsualFrames(std::string_view style) {
-  const Style* found = FindStyle(style);
+  const SpectrogramStyle* found = FindStyle(style);
   return found == nullptr ? 0 : found->usual_frames;
 }
 
@@ -172,8 +211,8 @@ absl::Status CheckSpectrogram(const SpectrogramOptions& options) {
 }
 
 Spectrogram::Spectrogram(const SpectrogramOptions& options, int64_t rate)
-    : options_(options), window_(MakeWindow(FindStyle(options.style)->form, options.window)) {
-  const Scale scale = FindStyle(options.style)->scale;
+    : options_(options), style_(FindStyle(options.style)), window_(MakeWindow(style_->form, options.window)) {
+  const Scale scale = style_->scale;
   const bool slaney = scale == Scale::kSlaney;
   const double low = ToMel(scale, slaney ? 0 : 20), high = ToMel(scale, static_cast<double>(rate) / 2);
   const double step = (high - low) / static_cast<double>(options.bands + 1);
@@ -195,21 +234,20 @@ Spectrogram::Spectrogram(const SpectrogramOptions& options, int64_t rate)
   }
 }
 
-int64_t Spectrogram::width() const { return options_.bands * FindStyle(options_.style)->joined; }
+int64_t Spectrogram::width() const { return options_.bands * style_->joined; }
 
 int64_t Spectrogram::CountRows(int64_t samples) const {
-  const bool centered = FindStyle(options_.style)->centered;
-  return std::max<int64_t>(1, centered ? samples / options_.hop : 1 + (samples - options_.window) / options_.hop);
+  return std::max<int64_t>(1,
+                           style_->centered ? samples / options_.hop : 1 + (samples - options_.window) / options_.hop);
 }
 
 int64_t Spectrogram::CountFrames(int64_t samples) const {
-  return std::max<int64_t>(1, CountRows(samples) / FindStyle(options_.style)->joined);
+  return std::max<int64_t>(1, CountRows(samples) / style_->joined);
 }
 
 int64_t Spectrogram::CountSamples(int64_t frames) const {
-  const Style& style = *FindStyle(options_.style);
-  const int64_t rows = frames * style.joined;
-  return style.centered ? rows * options_.hop : (rows - 1) * options_.hop + options_.window;
+  const int64_t rows = frames * style_->joined;
+  return style_->centered ? rows * options_.hop : (rows - 1) * options_.hop + options_.window;
 }
 
 Shape Spectrogram::FrameShape(int64_t frames) const {
@@ -218,8 +256,7 @@ Shape Spectrogram::FrameShape(int64_t frames) const {
 
 // Returns the logarithms of the bands, [rows, bands].
 std::vector<double> Spectrogram::MakeRows(std::span<const float> sound, int64_t rows) const {
-  const Style& style = *FindStyle(options_.style);
-  const int64_t lead = style.centered ? options_.window / 2 : 0;
+  const int64_t lead = style_->centered ? options_.window / 2 : 0;
   std::vector<double> result;
   result.reserve(rows * options_.bands);
   Eigen::FFT<double> fft;
@@ -227,16 +264,16 @@ std::vector<double> Spectrogram::MakeRows(std::span<const float> sound, int64_t 
   std::vector<std::complex<double>> spectrum;
   for (int64_t t = 0; t < rows; ++t) {
     for (int64_t i = 0; i < options_.window; ++i) {
-      const int64_t s = FindSample(t * options_.hop - lead + i, std::ssize(sound), style.reflects);
-      frame[i] = s < 0 ? 0 : style.gain * sound[s];
+      const int64_t s = FindSample(t * options_.hop - lead + i, std::ssize(sound), style_->reflects);
+      frame[i] = s < 0 ? 0 : style_->gain * sound[s];
     }
-    if (style.scale == Scale::kKaldi) PrepareFrame(std::span(frame).first(options_.window));
+    if (style_->scale == Scale::kKaldi) PrepareFrame(std::span(frame).first(options_.window));
     for (int64_t i = 0; i < options_.window; ++i) frame[i] *= window_[i];
     fft.fwd(spectrum, frame);
     for (const Band& band : bands_) {
       double power = 0;
       for (size_t k = 0; k < band.weights.size(); ++k) power += band.weights[k] * std::norm(spectrum[band.first + k]);
-      result.push_back(TakeLog(style.log, power));
+      result.push_back(TakeLog(style_->log, power));
     }
   }
   return result;
@@ -244,39 +281,38 @@ std::vector<double> Spectrogram::MakeRows(std::span<const float> sound, int64_t 
 
 // Scales the rows of the sound; rows after it are silence.
 void Spectrogram::Normalize(std::vector<double>* rows, int64_t sounding) const {
-  const Style& style = *FindStyle(options_.style);
-  if (style.level == Level::kPeak) {
+  if (style_->level == Level::kPeak) {
     const double peak = *std::ranges::max_element(*rows);
     for (double& x : *rows) x = (std::max(x, peak - 8) + 4) / 4;
   }
-  if (style.level == Level::kFixed) {
+  if (style_->level == Level::kFixed) {
     for (double& x : *rows) x = (x - options_.mean) / (2 * options_.deviation);
   }
-  if (style.level != Level::kBand) return;
+  if (style_->level != Level::kBand) return;
   const auto count = static_cast<double>(sounding);
-  const auto divisor = static_cast<double>(std::max<int64_t>(sounding - style.freedom, 1));
+  const auto divisor = static_cast<double>(std::max<int64_t>(sounding - style_->freedom, 1));
   for (int64_t b = 0; b < options_.bands; ++b) {
     double sum = 0, squares = 0;
     const auto at = [&](int64_t t) -> double& { return (*rows)[t * options_.bands + b]; };
     for (int64_t t = 0; t < sounding; ++t) sum += at(t);
     for (int64_t t = 0; t < sounding; ++t) squares += (at(t) - sum / count) * (at(t) - sum / count);
     const double variance = squares / divisor;
-    double deviation = style.added_to_root ? std::sqrt(variance) + style.added : std::sqrt(variance + style.added);
+    double deviation =
+        style_->added_to_root ? std::sqrt(variance) + style_->added : std::sqrt(variance + style_->added);
     if (deviation == 0) deviation = 1;
     for (int64_t t = 0; t < sounding; ++t) at(t) = (at(t) - sum / count) / deviation;
   }
 }
 
 void Spectrogram::Compute(std::span<const float> sound, int64_t frames, float* out) const {
-  const Style& style = *FindStyle(options_.style);
-  const int64_t rows = frames * style.joined;
+  const int64_t rows = frames * style_->joined;
   std::vector<float> changed(sound.begin(), sound.end());
-  if (style.pads_sound) changed.resize(std::max<size_t>(changed.size(), CountSamples(frames)));
+  if (style_->pads_sound) changed.resize(std::max<size_t>(changed.size(), CountSamples(frames)));
   // A last row that fills no frame counts for the mean and the variance.
-  const int64_t sounding = std::min(rows + style.joined - 1, CountRows(std::ssize(changed)));
-  if (style.log == Log::kAdded) Emphasize(std::span(changed), 0);
+  const int64_t sounding = std::min(rows + style_->joined - 1, CountRows(std::ssize(changed)));
+  if (style_->log == Log::kAdded) Emphasize(std::span(changed), 0);
   std::vector<double> values = MakeRows(changed, sounding);
-  if (style.level == Level::kFixed) values.resize(rows * options_.bands);  // zeros are scaled, too
+  if (style_->level == Level::kFixed) values.resize(rows * options_.bands);  // zeros are scaled, too
   Normalize(&values, sounding);
   values.resize(rows * options_.bands);
   const int64_t wide = width();

@@ -33,6 +33,9 @@ struct SpectrogramOptions {
   bool operator==(const SpectrogramOptions&) const = default;
 };
 
+// Returns the names of the styles, which the field `spectrogram` takes.
+std::vector<std::string> ListSpectrogramStyles();
+
 // Returns the options of a style with the numbers that its models usually have.
 absl::StatusOr<SpectrogramOptions> FindSpectrogramStyle(std::string_view name);
 
@@ -44,6 +47,8 @@ int64_t FindUsualFrames(std::string_view style);
 
 // Checks that the numbers are possible.
 absl::Status CheckSpectrogram(const SpectrogramOptions& options);
+
+struct SpectrogramStyle;
 
 // Computes spectrograms of sounds of one rate. Thread-safe.
 class Spectrogram {
@@ -75,6 +80,7 @@ class Spectrogram {
   void Normalize(std::vector<double>* rows, int64_t sounding) const;
 
   SpectrogramOptions options_;
+  const SpectrogramStyle* style_;
   std::vector<double> window_;
   std::vector<Band> bands_;
 };

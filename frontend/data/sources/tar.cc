@@ -15,12 +15,11 @@
 #include "frontend/base/status.h"
 #include "frontend/base/units.h"
 #include "frontend/data/audio/sound_file.h"
-#include "frontend/data/audio/sounds.h"
 #include "frontend/data/image/array_pictures.h"
-#include "frontend/data/image/picture_dataset.h"
 #include "frontend/data/sources/dataset.h"
 #include "frontend/data/sources/json.h"
 #include "frontend/data/sources/jsonl.h"
+#include "frontend/data/sources/media_columns.h"
 #include "frontend/data/sources/numpy.h"
 #include "frontend/data/sources/rows.h"
 #include "frontend/data/sources/source.h"
@@ -389,43 +388,27 @@ absl::StatusOr<std::shared_ptr<TarDataset>> MakeArraysAndTable(const std::string
   return std::make_shared<TarDataset>(index, std::move(columns), arrays, std::move(table));
 }
 
-// Returns true if there are columns besides the label.
-bool HasInputs(const Dataset& others) { return others.columns().size() > 1; }
-
 }  // namespace
 
 Opened OpenTar(const std::string& pattern, const DatasetOptions& options) {
   ASSIGN_OR_RETURN(const Index index, TarIndex::Open(pattern));
   MembersByKind kinds = SortMembers(*index);
   ASSIGN_OR_RETURN(std::vector<std::string> notes, DescribeUnknown(pattern, *index, kinds));
-  const std::vector<int>&arrays = kinds[MemberKind::kArray], &pictures = kinds[MemberKind::kPicture],
-        &sounds = kinds[MemberKind::kSound];
+  const std::vector<int>& arrays = kinds[MemberKind::kArray];
+  MediaColumns media{.describe = [](const std::string& extension) { return StrCat("(.", extension, ")"); }};
+  for (const int e : kinds[MemberKind::kPicture]) {
+    media.pictures.push_back(
+        {.name = index->extensions()[e], .options = options.images, .files = std::make_shared<MemberFiles>(index, e)});
+  }
+  for (const int e : kinds[MemberKind::kSound])
+    media.sounds.push_back({index->extensions()[e], std::make_shared<MemberFiles>(index, e)});
   std::shared_ptr<const Dataset> others;
-  const bool folders = HasClassFolders(*index), media = !pictures.empty() || !sounds.empty();
-  if (!media || !arrays.empty() || !kinds[MemberKind::kSmall].empty() || folders) {
+  const bool folders = HasClassFolders(*index), has_media = !media.pictures.empty() || !media.sounds.empty();
+  if (!has_media || !arrays.empty() || !kinds[MemberKind::kSmall].empty() || folders) {
     const Table table = folders ? Table::kFolders : kinds[MemberKind::kSmall].empty() ? Table::kNone : Table::kMembers;
     ASSIGN_OR_RETURN(others, MakeArraysAndTable(pattern, index, arrays, table, options));
   }
-  const bool has_inputs = others != nullptr && HasInputs(*others);
-  const auto leave_out = [&](const char* what, int extension) {
-    notes.push_back(StrCat(pattern, ": the ", what, " (.", index->extensions()[extension],
-                           ") are left out, as the model takes none"));
-  };
-  if (!sounds.empty() && !options.audio.wanted && has_inputs) {
-    leave_out("sounds", sounds[0]);
-  } else if (!sounds.empty()) {
-    SoundColumn column{index->extensions()[sounds[0]], std::make_shared<MemberFiles>(index, sounds[0])};
-    ASSIGN_OR_RETURN(others, MakeSoundDataset(std::move(column), others, -1, options));
-  }
-  const bool unwanted = !options.images.wanted && has_inputs;
-  if (unwanted && !pictures.empty()) leave_out("pictures", pictures[0]);
-  if (unwanted || pictures.empty()) return WithNotes(others, std::move(notes));
-  std::vector<PictureColumn> columns;
-  for (const int e : pictures) {
-    columns.push_back(
-        {.name = index->extensions()[e], .options = options.images, .files = std::make_shared<MemberFiles>(index, e)});
-  }
-  return MakePictureDataset(pattern, std::move(columns), others, -1, others != nullptr, std::move(notes));
+  return AddMedia(pattern, std::move(media), std::move(others), options, std::move(notes));
 }
 
 }  // namespace onnxtrain

@@ -54,19 +54,28 @@ absl::StatusOr<WeightRecords> MatchPositionTables(WeightIndex* index);
 // variance is the stored vector in √(variance + ε); the mean is that in (x − mean)·s and x·s + (shift − mean·s), where
 // s contains that root. Training would change both and could make the variance negative.
 absl::StatusOr<WeightRecords> MatchRunningStatistics(WeightIndex* index);
-
-// weight_roles.cc recovers weights of files without the metadata of torch.export from the operators that read them.
-// Scales and biases of normalizations and biases of products in different modules are different weights.
-absl::StatusOr<WeightRecords> MatchTracedConstants(WeightIndex* index);
-absl::StatusOr<WeightRecords> MatchSharedCopies(WeightIndex* index);
-absl::StatusOr<WeightRecords> MatchStandardizers(WeightIndex* index);
+// Matches the mean in (x − mean) · scale + shift, where the exporter has computed scale and shift.
 absl::StatusOr<WeightRecords> MatchMeans(WeightIndex* index);
+
+// The next three files serve models without the metadata of torch.export.
+
+// formula_numbers.cc finds stored numbers that programs compute with and do not train: constants of tracers, factors,
+// masks, grids and frequencies. Numbers of one element that are parameters by their names are parameters.
+absl::StatusOr<WeightRecords> MatchTracedConstants(WeightIndex* index);
 absl::StatusOr<WeightRecords> MatchFrequencies(WeightIndex* index);
 absl::StatusOr<WeightRecords> MatchKnownNames(WeightIndex* index);
 absl::StatusOr<WeightRecords> MatchNumbers(WeightIndex* index);
+absl::StatusOr<WeightRecords> MatchFixedCopies(WeightIndex* index);
+
+// standardizers.cc finds numbers that shift and scale inputs.
+absl::StatusOr<WeightRecords> MatchStandardizers(WeightIndex* index);
+
+// module_weights.cc names weights after the modules that read them, and splits scales and biases of normalizations and
+// biases of products in different modules, which are different weights. Copies that calls of one module read are
+// joined.
+absl::StatusOr<WeightRecords> MatchSharedCopies(WeightIndex* index);
 absl::StatusOr<WeightRecords> MatchModules(WeightIndex* index);
 absl::StatusOr<WeightRecords> MatchFreshWeights(WeightIndex* index);
-absl::StatusOr<WeightRecords> MatchFixedCopies(WeightIndex* index);
 void BuildSharedCopy(const WeightRecord& record, WeightIndex* index);
 
 // quantized_weights.cc finds the scales of weights that only integer products read and adds them as inputs of these

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "frontend/onnx/recover/module_path.h"
+#include "frontend/onnx/recover/reader_roles.h"
 #include "frontend/onnx/recover/weight_index.h"
 #include "frontend/onnx/recover/weight_tracer.h"
 
@@ -151,7 +153,36 @@ class StatisticsFinder {
   std::unordered_set<std::string> scales_;  // values computed from the roots of variances
 };
 
+// Returns true if it is a vector that the exporter computed, perhaps read through an Identity.
+bool IsComputedVector(const WeightIndex& index, const std::string& name) {
+  const ParsedNode* identity = index.Producer(name);
+  const bool copied = identity != nullptr && IsIdentity(*identity);
+  const HostTensor* stored = index.FindTensor(copied ? identity->inputs[0] : name);
+  return IsComputedName(name) && stored != nullptr && IsVector(*stored);
+}
+
+// Returns true for batch normalization for inference in Keras's form, (x − mean) · scale + shift. A trained mean would
+// be a second shift.
+bool IsMeanOfNorm(const WeightIndex& index, const ParsedNode& node) {
+  const auto is_vector = [&](const std::string& input) { return IsComputedVector(index, input); };
+  if (!IsOp(node, {"Sub"}) || node.inputs.size() != 2 || !is_vector(node.inputs[1])) return false;
+  const ParsedNode* scale = FindOnlyReader(index, node, "Mul");
+  const ParsedNode* shift = scale == nullptr ? nullptr : FindOnlyReader(index, *scale, "Add");
+  return shift != nullptr && std::ranges::any_of(scale->inputs, is_vector) &&
+         std::ranges::any_of(shift->inputs, is_vector);
+}
+
 }  // namespace
+
+absl::StatusOr<WeightRecords> MatchMeans(WeightIndex* index) {
+  WeightRecords records;
+  for (const ParsedNode& node : index->graph().nodes) {
+    if (IsMeanOfNorm(*index, node))
+      records.push_back(
+          index->MakeKind(node.inputs[1], WeightOrigin::Kind::kBuffer, "the mean in (x − mean) · scale + shift"));
+  }
+  return records;
+}
 
 absl::StatusOr<WeightRecords> MatchRunningStatistics(WeightIndex* index) { return StatisticsFinder(*index).Run(); }
 

@@ -21,6 +21,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 std::string Zstd(std::string_view text) {
   std::string packed(ZSTD_compressBound(text.size()), '\0');
@@ -254,6 +255,21 @@ TEST(AudioFolder, ChannelsAndBadFiles) {
   EXPECT_THAT(read(""), HasSubstr("2.wav: the file is empty"));
   dir.Write("1.wav", "RIFF");
   EXPECT_THAT(OpenError(dir.path()), HasSubstr("1.wav: "));
+}
+
+TEST(AudioFolder, NamesBrokenFilesOfEachFormat) {
+  for (const char* suffix : {"wav", "flac", "ogg", "opus", "mp3", "aiff"}) {
+    for (const char* bytes : {"no sound", "ID3\x04 and no frame", "\xff\xfb\x90\x64 cut"}) {
+      const TempDir dir;
+      dir.Write(StrCat("1.", suffix), bytes);
+      EXPECT_THAT(OpenError(dir.path()), HasSubstr(StrCat("1.", suffix, ": no readable sound of its format (")))
+          << bytes;
+      EXPECT_THAT(OpenError(dir.path()), Not(HasSubstr("exist")));
+    }
+  }
+  const TempDir dir;
+  dir.Write("named.mp3", Wav(8000, 1, {16384, 0}));
+  EXPECT_EQ((*OpenDataset(dir.path(), {}))->columns()[0].sample_rate, 8000) << "sounds are known by their content";
 }
 
 DatasetOptions WithAudio(AudioOptions audio) {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "frontend/data/text/alphabet.h"
-#include "optim/record/quality.h"
+#include "optim/record/scores.h"
 #include "optim/step/prepared_models.h"
 
 namespace onnxtrain::cli {
