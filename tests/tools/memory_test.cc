@@ -127,37 +127,43 @@ TEST_F(Memory, RecomputingChangesNoBit) {
   }
 }
 
-TEST_F(Memory, OffloadingChangesNoBit) {
-  const Json none = Trained("--batch-size 4096 --gradient-checkpointing none --activation-offloading yes");
+// Gradients wait for the norm of all, in a file if memory has no room for them.
+class Offloading : public Memory {
+ protected:
+  Offloading() { tiny::Wide({1024, 1024, 1024, 1024, 1024, 1024, 1024, 16}).Save(Path("m.onnx")); }
+
+  const std::string kFlags = "--batch-size 16 --micro-batch-size 16 --optimizer-in-backward no ";
+  int64_t LeastBudget(const std::string& flags) { return Planned(kFlags + flags)["least_memory_budget"]; }
+};
+
+TEST_F(Offloading, ChangesNoBit) {
+  const Json none = Trained(kFlags + "--activation-offloading yes");
   EXPECT_EQ(none["offloaded_bytes"], 0) << "there is room";
   const std::string weights = ReadAll(Path("r/model.synthetic.onnx"));
-  const std::string flags = "--batch-size 4096 --micro-batch-size 4096 --optimizer-in-backward no ";
-  const int64_t recomputed = Planned(flags + "--activation-offloading no")["least_memory_budget"],
-                least = Planned(flags + "--activation-offloading yes")["least_memory_budget"];
-  ASSERT_LT(least, recomputed - (4 << 20));
-  // Training holds more batches than a plan.
-  const int64_t batches = none["planned_peak_bytes"].get<int64_t>() - Planned(flags)["peak_bytes"].get<int64_t>();
-  for (const int64_t budget : {least + batches * 100 / 95 + (1 << 20), (least + recomputed) / 2 + batches}) {
-    const Json run = Trained(StrCat(flags, "--memory-budget ", budget));
-    EXPECT_GT(run["offloaded_bytes"], 0);
+  const int64_t recomputed = LeastBudget("--activation-offloading no"),
+                least = LeastBudget("--activation-offloading yes");
+  ASSERT_LT(least, recomputed - (8 << 20));
+  constexpr int64_t kBatches = 2 << 20;  // training holds more of them than a plan
+  for (const int64_t budget : {least + kBatches, (least + recomputed) / 2}) {
+    const Json run = Trained(StrCat(kFlags, "--memory-budget ", budget));
+    EXPECT_GT(run["offloaded_bytes"], 4 << 20);
     EXPECT_LE(run["planned_peak_bytes"], budget);
-    EXPECT_LE(run["measured_peak_bytes"].get<double>(), 1.02 * static_cast<double>(budget));
+    EXPECT_LE(run["measured_peak_bytes"], budget);
     EXPECT_EQ(run["final_loss"], none["final_loss"]);
     EXPECT_TRUE(ReadAll(Path("r/model.synthetic.onnx")) == weights);
     EXPECT_NE(ReadAll(Path("r/config.flags")).find("--activation-offloading=yes"), std::string::npos);
   }
 }
 
-TEST_F(Memory, OffloadingNeedsAFolderAndItsBackend) {
-  const std::string flags = "--model m.onnx --threads 1 --batch-size 4096 --micro-batch-size 4096 --max-steps 2 "
-                            "--overwrite --out r --quiet --activation-offloading yes --optimizer-in-backward no ";
+TEST_F(Offloading, NeedsAFolderAndTheBackend) {
+  const std::string flags = StrCat("--model m.onnx --threads 1 --max-steps 2 --overwrite --out r --quiet ", kFlags,
+                                   "--activation-offloading yes ");
   const Outcome torch = RunProcess(flags + "--backend torch --device cpu");
   EXPECT_EQ(torch.code, 1);
   EXPECT_NE(torch.err.find("--activation-offloading yes: the backend torch keeps"), std::string::npos) << torch.err;
-  const int64_t least = Planned("--batch-size 4096 --micro-batch-size 4096 --optimizer-in-backward no "
-                                "--activation-offloading yes")["least_memory_budget"];
+  const int64_t budget = LeastBudget("--activation-offloading yes") + (2 << 20);
   setenv("TMPDIR", "/nowhere", 1);
-  const Outcome missing = RunProcess(StrCat(flags, "--backend cpu --memory-budget ", least + (6 << 20)));
+  const Outcome missing = RunProcess(StrCat(flags, "--backend cpu --memory-budget ", budget));
   unsetenv("TMPDIR");
   EXPECT_EQ(missing.code, 2);
   EXPECT_NE(missing.err.find("temporary file in /nowhere: No such file"), std::string::npos) << missing.err;

@@ -189,16 +189,16 @@ inline Model SquaredMlp(int64_t classes) {
 }
 
 // x[batch,1024] → 2048 → 2048 → 16 classes: large enough that a copy of anything shows.
-inline Model Wide() {
-  Model m{.input_shape = {-1, 1024}};
-  const int64_t widths[] = {1024, 2048, 2048, 16};
+inline Model Wide(const std::vector<int64_t>& widths = {1024, 2048, 2048, 16}) {
+  Model m{.input_shape = {-1, widths[0]}};
   std::string at = "x";
-  for (int i = 0; i < 3; ++i) {
+  const int last = static_cast<int>(widths.size()) - 2;
+  for (int i = 0; i <= last; ++i) {
     const std::string w = "w" + std::to_string(i), product = "p" + std::to_string(i);
     m.weights.push_back({w, {widths[i], widths[i + 1]}, Uniform(widths[i] * widths[i + 1], 0.05f, 7 + i)});
     m.nodes.push_back({"MatMul", {at, w}, {product}});
-    at = i == 2 ? "y" : "h" + std::to_string(i);
-    m.nodes.push_back({i == 2 ? "Softmax" : "Tanh", {product}, {at}});
+    at = i == last ? "y" : "h" + std::to_string(i);
+    m.nodes.push_back({i == last ? "Softmax" : "Tanh", {product}, {at}});
   }
   return m;
 }
