@@ -121,6 +121,10 @@ class _TrainPlan(TypedDict, total=False):
     allow_lossy_memory: bool
     """Lets --memory-budget take what changes numbers, too, if nothing else fits: 8-bit moments, bf16 weights,
     gradients of low rank, Adafactor (default false)"""
+    activation_offloading: Value
+    """Keeps activations, and gradients that wait for the update, in a file (in the folder TMPDIR, or /var/tmp) where
+    recomputation does not make enough room; on the backend cpu. yes; no; auto: if --memory-budget needs it (default
+    auto)"""
     optimizer_in_backward: Value
     """Updates each weight during the backward pass, so that few gradients are in memory at a time. yes; no; auto: if
     --memory-budget needs it. Where the norm of all gradients matters, another backward pass finds it first
