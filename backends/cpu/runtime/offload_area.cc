@@ -1,6 +1,5 @@
 #include "backends/cpu/runtime/offload_area.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -49,10 +48,8 @@ absl::StatusOr<std::unique_ptr<OffloadArea>> OffloadArea::Create(size_t bytes, c
 }
 
 void OffloadArea::Store(const Offload& value) const {
-  const auto offset = static_cast<int64_t>(value.offset);
   MoveParts(value.offset, Bytes(value),
             [&](int64_t at, std::span<const std::byte> part) { return file_.WriteAt(at, part); });
-  ::sync_file_range(file_.fd(), offset, static_cast<int64_t>(value.bytes), SYNC_FILE_RANGE_WRITE);
   Drop(value);
 }
 

@@ -15,8 +15,9 @@
 
 namespace onnxtrain::cpu {
 
-// Pages take memory from the first write to Store, and from Load to Drop. Storing starts to write to the disk and does
-// not wait for it: meanwhile the system holds the bytes, which it frees where other memory is needed.
+// Pages take memory from the first write to Store, and from Load to Drop. The system keeps stored bytes in its page
+// cache, and writes them to the disk where other memory is needed, or after some time; bytes that the next update
+// replaces before then never reach the disk.
 class OffloadArea {
  public:
   // Reserves address space, and a file in `folder`, of `bytes` bytes.
