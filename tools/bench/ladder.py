@@ -35,10 +35,10 @@ def run_ours(case, args):
             '--max-steps', str(args.steps), '--batch-size', str(args.batch), '--dim', f'sequence={args.length}',
             '--optimizer', 'adamw', '--loss', 'cross_entropy', '--mixed-precision', 'bf16' if args.bf16 else 'no']
     for rung in stream_json(line):
-        for label in ('kept', 'recomputed'):
+        for label in ('kept', 'recomputed', 'offloaded'):
             result = rung.get(label)
             if result is None:
-                continue  # failed: the program says so
+                continue  # no part of this rung, or failed: the program says so
             show('onnxtrain', f"{rung['rung']}, {label}", result['planned_peak_bytes'], result['process_peak_bytes'],
                  result['median_seconds'])
 

@@ -284,8 +284,9 @@ absl::StatusOr<RungPlan> PlanRungAt(const TrainConfig& config, const std::shared
 
 absl::Status MeasureRung(const TrainConfig& config, const RungPlan& plan, const std::string& place,
                          MeasuredLadder* ladder) {
-  for (const auto& [label, recompute] : {std::pair("kept", false), {"recomputed", true}}) {
+  for (const bool recompute : {false, true}) {
     if (plan.rung.offloads && !recompute) continue;  // that of a rung before it
+    const char* label = plan.rung.offloads ? "offloaded" : recompute ? "recomputed" : "kept";
     ladder->ShowProgress(StrCat(place, ", ", label, ": measuring"));
     ASSIGN_OR_RETURN(std::vector<std::string> words, BenchWords(config, plan, recompute));
     ASSIGN_OR_RETURN(const std::string result, RunSelf(std::move(words)));
