@@ -135,8 +135,9 @@ class Offloading : public Memory {
   const std::string kFlags = "--batch-size 16 --micro-batch-size 16 --optimizer-in-backward no ";
   // Returns the MiB that a run whose budget is too small names.
   int64_t LeastBudget(const std::string& flags) {
-    const Outcome o = RunProcess(StrCat("--model m.onnx --backend cpu --threads 1 --max-steps 3 --quiet --out r ",
-                                        kFlags, "--memory-budget 1MiB --activation-offloading ", flags));
+    const Outcome o =
+        RunProcess(StrCat("--model m.onnx --backend cpu --threads 1 --max-steps 3 --quiet --overwrite --out r ", kFlags,
+                          "--memory-budget 1MiB --activation-offloading ", flags));
     const std::string_view says = "the smallest that does is ";
     const size_t at = o.err.find(says);
     EXPECT_NE(at, std::string::npos) << o.err;
