@@ -286,8 +286,11 @@ class CpuProgram : public Program, public OutputRanges {
     pointers_.resize(pointers);
   }
 
-  using Move = void (OffloadArea::*)(const Offload& value) const;
-  using Moves = std::vector<std::pair<Move, const Offload*>>;
+  struct Move {
+    void (OffloadArea::*run)(const Offload& value) const;
+    const Offload* value;
+  };
+  using Moves = std::vector<Move>;
   struct OffloadMoves {
     std::vector<Moves> before, after;  // by index into the plan's order, with one for the final copies
   };
@@ -296,16 +299,16 @@ class CpuProgram : public Program, public OutputRanges {
     const size_t steps = plan_.order.size() + 1;
     OffloadMoves moves{std::vector<Moves>(steps), std::vector<Moves>(steps)};
     for (const Offload& value : plan_.offloads) {
-      moves.after[value.store].emplace_back(&OffloadArea::Store, &value);
-      moves.before[value.load].emplace_back(&OffloadArea::Load, &value);
-      moves.after[value.last].emplace_back(&OffloadArea::Drop, &value);
+      moves.after[value.store].push_back({&OffloadArea::Store, &value});
+      moves.before[value.load].push_back({&OffloadArea::Load, &value});
+      moves.after[value.last].push_back({&OffloadArea::Drop, &value});
     }
     return moves;
   }
 
   void AddMoves(const Moves& moves, int32_t node) {
-    for (const auto& [move, value] : moves) {
-      const auto run = [this, move, value](const Args&) { (offload_.get()->*move)(*value); };
+    for (const Move& move : moves) {
+      const auto run = [this, move](const Args&) { (offload_.get()->*move.run)(*move.value); };
       steps_.push_back({.run = run, .args = {}, .node = node, .first_pointer = 0, .is_move = true});
     }
   }
