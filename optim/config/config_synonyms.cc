@@ -388,7 +388,6 @@ constexpr Synonym kForeignValues[] = {
     Words("gradient_checkpointing", kHf, "gradient_checkpointing",
           "false=none|False=none|true=!|True=!|$",
           "is a switch; here it says how much is recomputed (`gradient_checkpointing` auto, sqrt, all or budget)"),
-    Words("eval_split", kHf, "eval_split", kNoSplit, ""),
     Words("activation_offloading", "TRL's and axolotl's", "activation_offloading",
           "false=no|False=no|true=yes|True=yes|disk=yes|legacy=!|$", "is a switch; legacy has no counterpart"),
 };

@@ -174,8 +174,6 @@ TEST(Synonyms, SayValuesOfFieldsThatHaveTheSameName) {
   EXPECT_EQ(*TranslateValue(recompute, "False"), "none");
   EXPECT_EQ(*TranslateValue(recompute, "sqrt"), "sqrt");
   EXPECT_THAT(TranslateValue(recompute, "True").status().message(), HasSubstr("how much is recomputed"));
-  EXPECT_EQ(*TranslateValue(*FindForeignValues("eval_split"), "0.0"), "");
-  EXPECT_EQ(*TranslateValue(*FindForeignValues("eval_split"), "last:0.1"), "last:0.1");
   EXPECT_EQ(*TranslateValue(*FindSynonym("val_set_size"), "0"), "");
   EXPECT_EQ(*TranslateValue(*FindSynonym("val_set_size"), "0.05"), "0.05");
   const Synonym& offload = *FindForeignValues("activation_offloading");
