@@ -183,7 +183,7 @@ class Programs {
 
   size_t derived_bytes() const;  // packed weights
   size_t arena_bytes() const { return arena_.size; }
-  size_t offloaded_bytes() const;  // MemoryUse::offloaded of the program with most of them
+  size_t offloaded_bytes() const;                               // MemoryUse::offloaded of the program with most of them
   size_t code_bytes() const { return EstimateCode().bytes(); }  // of all programs, which share equal kernels
   size_t exchange_bytes() const;  // feeds and outputs in memory of their own, of the program with most of them
   std::vector<const CompiledProgram*> derive_programs() const;
