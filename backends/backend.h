@@ -43,10 +43,10 @@ struct BufferView {
 };
 
 struct MemoryUse {
-  size_t arena = 0;        // planned activations and workspaces, bytes, with what is in memory of `offloaded`
+  size_t arena = 0;        // planned activations and workspaces, bytes, with those of `offloaded` in memory at a time
   size_t lower_bound = 0;  // peak live bytes in the chosen order: no placement can be smaller
   size_t scratch = 0;      // memory that kernels allocate beyond the plan (0 on cpu)
-  size_t offloaded = 0;    // bytes of values that a file holds for a while, besides those that the arena counts
+  size_t offloaded = 0;    // bytes of all values that a file holds for a while
 };
 
 struct CompileOptions {
