@@ -56,7 +56,7 @@ inline void Put(float x, uint16_t* to) { *to = static_cast<uint16_t>(RoundToBFlo
 
 // Computes a block of kHeight × (kWidth·lanes) elements of c, whose sums over k stay in registers.
 template <int kHeight, int kWidth, typename F>
-void MultiplyBlock(const Matrix<F>& a, const F* b, int64_t ldb, float* c, int64_t ldc, int64_t k, bool add) {
+void MultiplyBlock(const Matrix<const F>& a, const F* b, int64_t ldb, float* c, int64_t ldc, int64_t k, bool add) {
   VecF32 acc[kHeight][kWidth];
   for (int64_t p = 0; p < k; ++p) {
     VecOf<F> row[kWidth];
@@ -81,7 +81,7 @@ void MultiplyBlock(const Matrix<F>& a, const F* b, int64_t ldb, float* c, int64_
 
 // Computes the last columns of c, fewer than the lanes of a vector.
 template <typename F>
-void MultiplyRemainder(const Matrix<F>& a, const F* b, int64_t ldb, float* c, int64_t ldc, int64_t m, int64_t n,
+void MultiplyRemainder(const Matrix<const F>& a, const F* b, int64_t ldb, float* c, int64_t ldc, int64_t m, int64_t n,
                        int64_t k, bool add) {
   for (int64_t i = 0; i < m; ++i) {
     for (int64_t j = 0; j < n; ++j) {
@@ -96,7 +96,7 @@ constexpr int kBlockRows = 6, kBlockVecs = HWY_CAP_GE512 ? 4 : 2;  // bounded by
 constexpr int kRowVecs = 8;                                        // of a single row
 
 template <int kWidth, typename F>
-void Columns(Matrix<F> a, const F* b, int64_t ldb, float* c, int64_t ldc, int64_t m, int64_t k, bool add) {
+void Columns(Matrix<const F> a, const F* b, int64_t ldb, float* c, int64_t ldc, int64_t m, int64_t k, bool add) {
   int64_t i = 0;
   if constexpr (kWidth <= kBlockVecs) {
     for (; i + kBlockRows <= m; i += kBlockRows, a.data += kBlockRows * a.row)
@@ -106,15 +106,15 @@ void Columns(Matrix<F> a, const F* b, int64_t ldb, float* c, int64_t ldc, int64_
 }
 
 template <typename F>
-void Multiply(const Matrix<F>& a, const F* b, int64_t ldb, float* c, int64_t ldc, int64_t m, int64_t n, int64_t k,
-              bool add) {
+void Multiply(const Matrix<const F>& a, const Matrix<const F>& b, const Matrix<float>& c, int64_t m, int64_t n,
+              int64_t k, bool add) {
   int64_t j = 0;
   for (; m < kBlockRows && j + kRowVecs * kVecLanes <= n; j += kRowVecs * kVecLanes)
-    Columns<kRowVecs>(a, b + j, ldb, c + j, ldc, m, k, add);
+    Columns<kRowVecs>(a, b.data + j, b.row, c.data + j, c.row, m, k, add);
   for (; j + kBlockVecs * kVecLanes <= n; j += kBlockVecs * kVecLanes)
-    Columns<kBlockVecs>(a, b + j, ldb, c + j, ldc, m, k, add);
-  for (; j + kVecLanes <= n; j += kVecLanes) Columns<1>(a, b + j, ldb, c + j, ldc, m, k, add);
-  if (j < n) MultiplyRemainder(a, b + j, ldb, c + j, ldc, m, n - j, k, add);
+    Columns<kBlockVecs>(a, b.data + j, b.row, c.data + j, c.row, m, k, add);
+  for (; j + kVecLanes <= n; j += kVecLanes) Columns<1>(a, b.data + j, b.row, c.data + j, c.row, m, k, add);
+  if (j < n) MultiplyRemainder(a, b.data + j, b.row, c.data + j, c.row, m, n - j, k, add);
 }
 
 // Computes kColumns elements of a row of c, the products of a row x with the rows of b.
@@ -136,14 +136,16 @@ void DotBlock(const F* x, const F* b, int64_t ldb, int64_t k, float* c) {
 }
 
 template <typename F>
-void MultiplyTransposed(const Matrix<F>& a, const F* b, int64_t ldb, float* c, int64_t ldc, int64_t m, int64_t n,
-                        int64_t k) {
+void MultiplyTransposed(const Matrix<const F>& a, const Matrix<const F>& b, const Matrix<float>& c, int64_t m,
+                        int64_t n, int64_t k) {
   int64_t j = 0;
   for (; j + 4 <= n; j += 4) {
-    for (int64_t i = 0; i < m; ++i) DotBlock<4>(a.data + i * a.row, b + j * ldb, ldb, k, c + i * ldc + j);
+    for (int64_t i = 0; i < m; ++i)
+      DotBlock<4>(a.data + i * a.row, b.data + j * b.row, b.row, k, c.data + i * c.row + j);
   }
   for (; j < n; ++j) {
-    for (int64_t i = 0; i < m; ++i) DotBlock<1>(a.data + i * a.row, b + j * ldb, ldb, k, c + i * ldc + j);
+    for (int64_t i = 0; i < m; ++i)
+      DotBlock<1>(a.data + i * a.row, b.data + j * b.row, b.row, k, c.data + i * c.row + j);
   }
 }
 
@@ -157,13 +159,13 @@ void PackTile(const F* x, int64_t row, int64_t rows, int64_t columns, F* to, int
   }
 }
 
-// Computes s·scale + mask in place and returns the maximum. Sets the lanes after the last key to −∞, so that their
-// exponentials are zero.
-float ScaleAndMask(float* s, int64_t n, float scale, const float* mask, int64_t step) {
+// Computes s·scale + mask in place from `begin` on, a multiple of the lanes, and returns the maximum. Sets the lanes
+// after the last key to −∞, so that their exponentials are zero.
+float ScaleAndMask(float* s, int64_t begin, int64_t n, float scale, const float* mask, int64_t step) {
   const VecF32 one = mask == nullptr || step != 0 ? 0.0f : mask[0];
   const bool adds = mask != nullptr && step != 0;
   VecF32 max = -kInf;
-  int64_t j = 0;
+  int64_t j = begin;
   for (; j + kVecLanes <= n; j += kVecLanes) {
     const VecF32 x = VecF32::Load(s + j) * scale + (adds ? VecF32::Load(mask + j) : one);
     x.Store(s + j);
@@ -180,13 +182,13 @@ float ScaleAndMask(float* s, int64_t n, float scale, const float* mask, int64_t 
   return hn::GetLane(hn::MaxOfLanes(VecF32::Tag(), max.v));
 }
 
-// Replaces s by e^(s − max), stored as S from the start of the row, and returns the sum. Results below e^−87, which
-// would be denormal, are zero.
+// Replaces s[begin, end) by e^(s − max), stored as S from the start of the row, and returns the sum. Results below
+// e^−87, which would be denormal, are zero.
 template <typename S>
-float ExpRow(float* s, int64_t n, float max) {
+float ExpRow(float* s, int64_t begin, int64_t end, float max) {
   S* to = reinterpret_cast<S*>(s);
   VecF32 sum;
-  for (int64_t j = 0; j < n; j += kVecLanes) {
+  for (int64_t j = begin; j < end; j += kVecLanes) {
     const VecF32 x = VecF32::Load(s + j) - max;
     const auto tiny = x < -87.0f;
     const VecF32 e = Select(tiny, 0.0f, VecExpFiniteRange<VecF32>(Select(tiny, -87.0f, x)));
@@ -196,14 +198,28 @@ float ExpRow(float* s, int64_t n, float max) {
   return hn::GetLane(hn::SumOfLanes(VecF32::Tag(), sum.v));
 }
 
+// The elements of a row of scores that a query sees, in whole vectors.
+struct SeenLanes {
+  int64_t begin, end;
+
+  SeenLanes(const ScoreRows& r, int64_t i) : SeenLanes(r.Seen(i)) {}
+  explicit SeenLanes(const KeyRange& seen)
+      : begin(seen.begin / kVecLanes * kVecLanes), end((seen.end + kVecLanes - 1) / kVecLanes * kVecLanes) {}
+};
+
 template <typename S>
-void SoftmaxRows(const ScoreRows& r, float scale, const float* mask, int64_t mask_row, int64_t mask_column,
-                 float* inverse) {
+void SoftmaxRows(const ScoreRows& r, float scale, const ScoreMask& mask, float* inverse) {
   for (int64_t i = 0; i < r.rows; ++i) {
     float* s = r.data + i * r.ld;
-    const float max = ScaleAndMask(s, r.keys, scale, mask == nullptr ? nullptr : mask + i * mask_row, mask_column);
+    S* p = reinterpret_cast<S*>(s);
+    const KeyRange seen = r.Seen(i);
+    const SeenLanes lanes(seen);
+    const float* added = mask.data == nullptr || !seen.masked ? nullptr : mask.data + i * mask.row;
+    const float max = ScaleAndMask(s, lanes.begin, seen.end, scale, added, mask.column);
     const bool hidden = max == -kInf;  // all keys are hidden: exponentials and result are zeros
-    inverse[i] = 1.0f / (ExpRow<S>(s, r.keys, hidden ? 0.0f : max) + (hidden ? 1.0f : 0.0f));
+    inverse[i] = 1.0f / (ExpRow<S>(s, lanes.begin, lanes.end, hidden ? 0.0f : max) + (hidden ? 1.0f : 0.0f));
+    __builtin_memset(p, 0, lanes.begin * sizeof(S));
+    __builtin_memset(p + lanes.end, 0, (r.padded - lanes.end) * sizeof(S));
   }
 }
 
@@ -211,7 +227,7 @@ void CapRows(const ScoreRows& r, float scale, float cap, float* slopes) {
   const float inner = scale / cap;
   for (int64_t i = 0; i < r.rows; ++i) {
     float* s = r.data + i * r.ld;
-    for (int64_t j = 0; j < r.keys; j += kVecLanes) {
+    for (int64_t j = 0; j < r.padded; j += kVecLanes) {
       const VecF32 tanh = VecTanh<VecF32>(VecF32::Load(s + j) * inner);
       (tanh * cap).Store(s + j);
       if (slopes != nullptr) (1.0f - tanh * tanh).Store(slopes + i * r.ld + j);
@@ -234,8 +250,9 @@ struct GradRow {
         slope(factors.slope == nullptr ? nullptr : factors.slope + i * rows.ld),
         inverse(inverse),
         scale(scale) {
+    const SeenLanes lanes(rows, i);
     VecF32 sum;
-    for (int64_t j = 0; j < rows.keys; j += kVecLanes) sum = Fma(VecF32::Load(p + j), Dp(j), sum);
+    for (int64_t j = lanes.begin; j < lanes.end; j += kVecLanes) sum = Fma(VecF32::Load(p + j), Dp(j), sum);
     dot = hn::GetLane(hn::SumOfLanes(VecF32::Tag(), sum.v)) * inverse;
   }
   [[gnu::always_inline]] static VecF32 Times(const float* factors, int64_t j, VecF32 x) {
@@ -256,7 +273,7 @@ void ScoreGradRows(const ScoreRows& p, float* dp, float scale, const float* inve
   for (int64_t i = 0; i < p.rows; ++i) {
     float *to = p.data + i * p.ld, *to_dp = dp + i * p.ld;
     const GradRow<kHasFactors> row(p, dp, factors, i, inverse[i], scale);
-    for (int64_t j = 0; j < p.keys; j += kVecLanes) {
+    for (int64_t j = 0; j < p.padded; j += kVecLanes) {
       const VecF32 x = row.P(j);
       row.Score(j, x).Store(to_dp + j);
       row.Kept(j, x).Store(to + j);
@@ -274,7 +291,7 @@ void ScoreGradRows(const ScoreRows& p, float* dp, float scale, const float* inve
     const GradRow<kHasFactors> first(p, dp, factors, i, inverse[i], scale);
     const GradRow<kHasFactors> second(p, dp, factors, both ? i + 1 : i, both ? inverse[i + 1] : 0.0f, scale);
     auto* rows = reinterpret_cast<uint16_t*>(across + i * p.ld / 2);
-    for (int64_t j = 0; j < p.keys; j += kVecLanes) {
+    for (int64_t j = 0; j < p.padded; j += kVecLanes) {
       const VecF32 x = first.P(j), y = second.P(j), dx = first.Score(j, x), dy = second.Score(j, y);
       RoundedPairs(first.Kept(j, x), second.Kept(j, y)).Store(reinterpret_cast<uint32_t*>(to) + j);
       RoundedPairs(dx, dy).Store(reinterpret_cast<uint32_t*>(to_dp) + j);

@@ -10,6 +10,7 @@ constexpr int64_t kPanel = 64;  // keys of a panel, which a product reads in ord
 // Keys from `begin` up to `end`.
 struct KeyRange {
   int64_t begin, end;
+  bool masked;  // false: the mask is zero for all of them, and from a multiple of 16 on
 
   int64_t size() const { return end - begin; }
 };
@@ -18,6 +19,9 @@ struct KeyRange {
 struct VisibleKeys {
   const KeyRange* by_query;  // null: all keys
   int64_t keys;
+
+  // Returns the ranges of the queries from `first` on; null: all keys.
+  const KeyRange* From(int64_t first) const { return by_query == nullptr ? nullptr : by_query + first; }
 
   // Returns the range of `count` queries from `first` on, at least 1; it begins with a panel.
   KeyRange By(int64_t first, int64_t count) const;

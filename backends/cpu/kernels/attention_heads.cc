@@ -1,0 +1,69 @@
+#include "backends/cpu/kernels/attention_heads.h"
+
+#include <algorithm>
+
+namespace onnxtrain::cpu {
+namespace {
+
+constexpr int64_t kScoresInCache = 1 << 16;  // scores of a block of queries
+
+// Returns the queries of a block. Blocks of tiles are larger, so that sums over queries stay in registers for longer.
+int64_t ChooseBlock(int64_t padded, bool tiles) {
+  const int64_t unit = tiles ? 32 : 6, most = tiles ? kMaxQueries : 48, scores = tiles ? 2 * kScoresInCache : kScoresInCache;
+  return std::clamp<int64_t>(scores / std::max<int64_t>(1, padded) / unit * unit, unit, most);
+}
+
+}  // namespace
+
+Heads MakeHeads(const StridedType& t) {
+  const size_t r = t.shape.size();
+  return {Shape(t.strides.begin(), t.strides.end() - 2), t.shape[r - 2], t.shape[r - 1], t.strides[r - 2],
+          t.strides[r - 1]};
+}
+
+AttentionGeometry MakeAttentionGeometry(const KernelContext& c, size_t first, bool tiles) {
+  std::vector<StridedType> operands = GetHeadOperands(c);
+  AttentionGeometry g{.q = MakeHeads(operands[first]),
+                      .k = MakeHeads(operands[first + 1]),
+                      .v = MakeHeads(operands[first + 2]),
+                      .inputs = {},
+                      .heads = {},
+                      .scale = static_cast<float>(c.attrs().Float("scale")),
+                      .softcap = static_cast<float>(c.attrs().Float("softcap")),
+                      .dropout = {},
+                      .has_mask = c.has(first + 3),
+                      .tiles = tiles};
+  for (size_t i = 0; i < first + 3; ++i) g.inputs.push_back(MakeHeads(operands[i]));
+  const Shape& q = operands[first].shape;
+  StridedType& mask = operands[first + 3];
+  Shape scores = q;
+  scores.back() = g.keys();
+  if (c.has(first + 4)) g.dropout.emplace(c.attrs(), Type{DType::kFloat32, scores}.elements());
+  mask = {scores, BroadcastStrides(mask.shape, scores)};
+  if (g.has_mask) {
+    g.mask_row = MakeHeads(mask).row;
+    g.mask_column = MakeHeads(mask).column;
+    const bool matrices = g.mask_row == g.keys() && g.mask_column == 1;
+    if (matrices && g.q.rows * g.keys() != 0) g.masks = c.in(first + 3).elements() / (g.q.rows * g.keys());
+  }
+  const Shape batch(q.begin(), q.end() - 2);
+  std::vector<Shape> strides = {Strides(batch)};
+  for (const StridedType& t : operands) strides.push_back(MakeHeads(t).batch_strides);
+  g.heads = MakeLoop(batch, strides);
+  g.padded = AttentionProducts<uint16_t>(tiles).Scores(g.keys());
+  g.block = ChooseBlock(g.padded, tiles);
+  return g;
+}
+
+size_t GetAttentionWorkspace(const AttentionGeometry& g, size_t of_thread) {
+  return of_thread * omp_get_max_threads() + g.masks * g.q.rows * sizeof(KeyRange);
+}
+
+void DropRows(const AttentionGeometry& g, const ScoreBlock& b, float* rows) {
+  for (int64_t i = 0; i < b.rows.rows; ++i) {
+    const int64_t element = (b.head.number * g.q.rows + b.query + i) * g.keys() + b.key;
+    g.dropout->Run(b.head.random_key, element, rows + i * b.rows.ld, b.rows.keys, rows + i * b.rows.ld);
+  }
+}
+
+}  // namespace onnxtrain::cpu

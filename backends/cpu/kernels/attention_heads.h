@@ -1,0 +1,154 @@
+// The geometry that the forward and backward kernels of attention share, and the loop over heads.
+#pragma once
+
+#include <omp.h>
+
+#include <cmath>
+#include <optional>
+#include <vector>
+
+#include "backends/cpu/kernels/attention_products.h"
+#include "backends/cpu/kernels/row_functions.h"
+#include "backends/cpu/ops/ops.h"
+#include "backends/cpu/runtime/kernel.h"
+#include "backends/cpu/runtime/parallel.h"
+
+namespace onnxtrain::cpu {
+
+constexpr int64_t kMaxQueries = 128;  // of a block
+
+// The geometry and operands of a kernel.
+struct AttentionGeometry {
+  Heads q, k, v;
+  std::vector<Heads> inputs;  // all but the mask, in the order of the node
+  Loop heads;                 // over the batch axes; operand 0 is the number of the head, then GetHeadOperands
+  float scale, softcap;
+  std::optional<DropoutSpan> dropout;  // applied to probabilities
+  bool has_mask = false;
+  int64_t mask_row = 0, mask_column = 0;
+  int64_t masks = 0;    // matrices [queries, keys] of the mask; 0: its rows are shared by queries or keys
+  bool tiles = false;   // products in tiles of AMX
+  int64_t block = 0;    // queries per block
+  int64_t padded = 0;   // elements of a row of scores
+
+  int64_t keys() const { return k.rows; }
+  // Returns the scores of `count` queries and a range of keys; `seen`: of the first query, or null.
+  ScoreRows MakeRows(float* data, int64_t count, KeyRange range, const KeyRange* seen) const {
+    const int64_t unit = tiles ? 32 : 16;
+    return {data, padded, count, range.size(), RoundUp(range.size(), unit), seen, range.begin};
+  }
+};
+
+Heads MakeHeads(const StridedType& t);
+
+// Reads a node whose query is operand `first`. `tiles`: AMX, where the processor has it.
+AttentionGeometry MakeAttentionGeometry(const KernelContext& c, size_t first, bool tiles);
+
+// cpu.AttentionGrad for operands S, float or uint16_t (bf16).
+template <typename S>
+absl::StatusOr<Kernel> PrepareAttentionGrad(const KernelContext& c);
+
+// Returns the bytes of workspace for parts of `of_thread` bytes.
+size_t GetAttentionWorkspace(const AttentionGeometry& g, size_t of_thread);
+
+// Divides a workspace into aligned parts.
+class WorkspaceLayout {
+ public:
+  // Adds a part of four-byte words and returns its offset in words.
+  int64_t operator()(int64_t words) {
+    const int64_t at = size_;
+    size_ += RoundUp(words, 16);
+    return at;
+  }
+  size_t bytes() const { return size_ * sizeof(float); }
+
+ private:
+  int64_t size_ = 0;
+};
+
+template <typename S>
+GemmElement<S>* At(float* workspace, int64_t offset) {
+  return reinterpret_cast<GemmElement<S>*>(workspace + offset);
+}
+
+// One head of a run.
+struct Head {
+  int64_t number = 0;
+  const float* mask = nullptr;           // null: none
+  const uint32_t* random_key = nullptr;  // of the dropout
+};
+
+// The scores of a block of queries of a head.
+struct ScoreBlock {
+  ScoreRows rows;
+  const Head& head;
+  int64_t query, key;  // the first ones
+
+  ScoreMask mask(const AttentionGeometry& g) const {
+    const float* data = head.mask == nullptr ? nullptr : head.mask + query * g.mask_row + key * g.mask_column;
+    return {data, g.mask_row, g.mask_column};
+  }
+};
+
+// Applies the dropout to rows of probabilities in place.
+void DropRows(const AttentionGeometry& g, const ScoreBlock& b, float* rows);
+
+// Caps scores q·k if there is a softcap. Returns the factor by which they must still be multiplied.
+template <typename S>
+float CapScores(const AttentionGeometry& g, const ScoreRows& s, float* slopes) {
+  if (g.softcap == 0) return g.scale;
+  GetAttentionSimd<S>().softcap(s, g.scale, g.softcap, slopes);
+  return 1;
+}
+
+// Returns an upper bound of |q·k·scale| (Cauchy–Schwarz).
+template <typename S>
+float BoundScores(const AttentionGeometry& g, const S* q, const S* k) {
+  const auto squares = [](const Heads& h, const S* x) {
+    return GetAttentionSimd<S>().largest_square(x, h.row, h.column, h.rows, h.columns);
+  };
+  return std::abs(g.scale) * std::sqrt(squares(g.q, q) * squares(g.k, k));
+}
+
+// Prefetches the inputs of the next head, whose rows are too short for the hardware prefetcher.
+template <typename S>
+void PrefetchNext(const AttentionGeometry& g, const Args& args, int inputs, const OperandOffsets& at) {
+  for (int k = 0; k < inputs; ++k) {
+    const Heads& h = g.inputs[k];
+    const S* x = args.in<S>(k) + at[1 + k] + g.heads.InnerStride(1 + k);
+    for (int64_t i = 0; i < h.rows; ++i) {
+      for (int64_t j = 0; j < h.columns; j += 64 / sizeof(S)) __builtin_prefetch(x + i * h.row + j * h.column, 0, 2);
+    }
+  }
+}
+
+// Calls f(offsets, workspace of the thread, visible keys) for every head. q, k, v and the mask are the inputs from
+// `first` on.
+template <typename S, typename F>
+void ForHeads(const AttentionGeometry& g, size_t workspace, const Args& args, int first, F&& f) {
+  auto* visible = reinterpret_cast<KeyRange*>(static_cast<char*>(args.workspace) + omp_get_max_threads() * workspace);
+  const int64_t of_mask = g.q.rows * g.keys();
+  Parallel(g.masks * g.q.rows, g.keys(), [&](int64_t begin, int64_t end) {
+    FindVisibleKeys(args.in(first + 3) + begin * g.keys(), end - begin, g.keys(), visible + begin);
+  });
+  const int64_t cost = of_mask * (g.q.columns + g.v.columns);
+  Parallel(g.heads.size(), cost, [&](int64_t begin, int64_t end) {
+    std::optional<AmxScope> tiles;
+    if (g.tiles) tiles.emplace();
+    auto* mine = reinterpret_cast<float*>(static_cast<char*>(args.workspace) + omp_get_thread_num() * workspace);
+    ForRows(g.heads, begin, end, [&](const OperandOffsets& at, int64_t count) {
+      for (int64_t i = 0; i < count; ++i) {
+        OperandOffsets here = at;
+        for (int k = 0; k < g.heads.operands; ++k) here[k] += i * g.heads.InnerStride(k);
+        const S* q = args.in<S>(first) + here[1 + first];
+        const S* k = args.in<S>(first + 1) + here[2 + first];
+        if (i + 1 < count) PrefetchNext<S>(g, args, first + 3, here);
+        const bool hides = g.masks != 0 && BoundScores(g, q, k) <= kMaxScore;
+        const KeyRange* ranges = hides ? visible + here[4 + first] / of_mask * g.q.rows : nullptr;
+        f(here, mine, VisibleKeys{ranges, g.keys()});
+      }
+    });
+  });
+}
+
+}  // namespace onnxtrain::cpu
