@@ -6,6 +6,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "hwy/targets.h"
 
 namespace onnxtrain::cpu {
@@ -49,40 +51,97 @@ AMX_FUNCTION void Release() { _tile_release(); }
 
 // Computes kRows × kColumns tiles of c. Tiles 0 to 3 are c, 4 and 5 rows of a, 6 and 7 columns of b.
 template <int kRows, int kColumns>
-AMX_FUNCTION void MultiplyTiles(const uint32_t* a, int64_t a_bytes, const uint32_t* b, int64_t b_bytes, float* c,
-                                int64_t c_bytes, int64_t k, bool add) {
-  float* below = c + kAmxRows * (c_bytes / 4);
+AMX_FUNCTION void MultiplyTiles(AmxTiles a, AmxTiles b, const AmxSums& sums, int64_t k, bool add) {
+  constexpr int64_t kBytes = 4;
+  const int64_t a_row = a.row * kBytes, b_row = b.row * kBytes, c_row = sums.row * kBytes;
+  float *c = sums.data, *below = c + kAmxRows * sums.row;
   if (add) {
-    _tile_loadd(0, c, c_bytes);
-    if constexpr (kColumns == 2) _tile_loadd(1, c + kAmxWords, c_bytes);
-    if constexpr (kRows == 2) _tile_loadd(2, below, c_bytes);
-    if constexpr (kRows * kColumns == 4) _tile_loadd(3, below + kAmxWords, c_bytes);
+    _tile_loadd(0, c, c_row);
+    if constexpr (kColumns == 2) _tile_loadd(1, c + kAmxWords, c_row);
+    if constexpr (kRows == 2) _tile_loadd(2, below, c_row);
+    if constexpr (kRows * kColumns == 4) _tile_loadd(3, below + kAmxWords, c_row);
   } else {
     _tile_zero(0);
     if constexpr (kColumns == 2) _tile_zero(1);
     if constexpr (kRows == 2) _tile_zero(2);
     if constexpr (kRows * kColumns == 4) _tile_zero(3);
   }
-  const uint32_t* a_below = a + kAmxRows * (a_bytes / 4);
-  for (int64_t p = 0; p < k; p += kAmxWords) {
-    const uint32_t* row = b + p * (b_bytes / 4);
-    _tile_loadd(4, a + p, a_bytes);
-    _tile_loadd(6, row, b_bytes);
+  for (int64_t p = 0; p < k; p += kAmxWords, a.data += a.step, b.data += b.step) {
+    _tile_loadd(4, a.data, a_row);
+    _tile_loadd(6, b.data, b_row);
     _tile_dpbf16ps(0, 4, 6);
     if constexpr (kColumns == 2) {
-      _tile_loadd(7, row + kAmxWords, b_bytes);
+      _tile_loadd(7, b.data + b.next, b_row);
       _tile_dpbf16ps(1, 4, 7);
     }
     if constexpr (kRows == 2) {
-      _tile_loadd(5, a_below + p, a_bytes);
+      _tile_loadd(5, a.data + a.next, a_row);
       _tile_dpbf16ps(2, 5, 6);
     }
     if constexpr (kRows * kColumns == 4) _tile_dpbf16ps(3, 5, 7);
   }
-  _tile_stored(0, c, c_bytes);
-  if constexpr (kColumns == 2) _tile_stored(1, c + kAmxWords, c_bytes);
-  if constexpr (kRows == 2) _tile_stored(2, below, c_bytes);
-  if constexpr (kRows * kColumns == 4) _tile_stored(3, below + kAmxWords, c_bytes);
+  _tile_stored(0, c, c_row);
+  if constexpr (kColumns == 2) _tile_stored(1, c + kAmxWords, c_row);
+  if constexpr (kRows == 2) _tile_stored(2, below, c_row);
+  if constexpr (kRows * kColumns == 4) _tile_stored(3, below + kAmxWords, c_row);
+}
+
+#define AVX_FUNCTION [[gnu::target("avx512f,avx512bw,avx512vl,avx512bf16")]]
+
+// Transposes 16 rows of 16 words: four words at a time, then blocks of four rows.
+AVX_FUNCTION inline void Transpose(__m512i (&r)[16]) {
+  __m512i t[16];
+  for (int i = 0; i < 16; i += 4) {
+    const __m512i ab = _mm512_unpacklo_epi32(r[i], r[i + 1]), ab_up = _mm512_unpackhi_epi32(r[i], r[i + 1]);
+    const __m512i cd = _mm512_unpacklo_epi32(r[i + 2], r[i + 3]), cd_up = _mm512_unpackhi_epi32(r[i + 2], r[i + 3]);
+    t[i] = _mm512_unpacklo_epi64(ab, cd);
+    t[i + 1] = _mm512_unpackhi_epi64(ab, cd);
+    t[i + 2] = _mm512_unpacklo_epi64(ab_up, cd_up);
+    t[i + 3] = _mm512_unpackhi_epi64(ab_up, cd_up);
+  }
+  for (int i = 0; i < 4; ++i) {  // t[4q + i] has columns i, 4 + i, 8 + i and 12 + i of rows 4q to 4q + 3
+    const __m512i low = _mm512_shuffle_i32x4(t[i], t[4 + i], 0x88), high = _mm512_shuffle_i32x4(t[i], t[4 + i], 0xdd);
+    const __m512i low2 = _mm512_shuffle_i32x4(t[8 + i], t[12 + i], 0x88),
+                  high2 = _mm512_shuffle_i32x4(t[8 + i], t[12 + i], 0xdd);
+    r[i] = _mm512_shuffle_i32x4(low, low2, 0x88);
+    r[8 + i] = _mm512_shuffle_i32x4(low, low2, 0xdd);
+    r[4 + i] = _mm512_shuffle_i32x4(high, high2, 0x88);
+    r[12 + i] = _mm512_shuffle_i32x4(high, high2, 0xdd);
+  }
+}
+
+// Loads 16 elements of each of the rows x and x + row as 16 pairs.
+AVX_FUNCTION inline __m512i LoadPairs(const uint16_t* x, int64_t row) {
+  const __m512i first = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(x)));
+  const __m512i second = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(x + row)));
+  return _mm512_or_si512(first, _mm512_slli_epi32(second, 16));
+}
+
+// Fills a whole tile. Words of the summed axis are rows of the tile if `down`, else columns.
+AVX_FUNCTION void PackWhole(const uint16_t* x, int64_t outer_stride, int64_t k_stride, bool down, uint32_t* to) {
+  __m512i rows[kAmxRows];
+  const bool pairs_lie_down = k_stride != 1;  // elements of a pair are in adjacent rows of memory
+  for (int64_t i = 0; i < kAmxRows; ++i)
+    rows[i] = pairs_lie_down ? LoadPairs(x + 2 * i * k_stride, k_stride) : _mm512_loadu_si512(x + i * outer_stride);
+  if (pairs_lie_down != down) Transpose(rows);
+  for (int64_t i = 0; i < kAmxRows; ++i) _mm512_storeu_si512(to + i * kAmxWords, rows[i]);
+}
+
+// Fills a tile at the border of a matrix.
+void PackRim(const AmxSource& x, int64_t first, int64_t k, bool down, uint32_t* to) {
+  std::fill_n(to, kAmxRows * kAmxWords, 0);
+  for (int64_t i = 0; i < std::min(kAmxRows, x.outer - first); ++i) {
+    for (int64_t p = 0; p < std::min(2 * kAmxWords, x.k - k); ++p) {
+      uint32_t& word = to[down ? p / 2 * kAmxWords + i : i * kAmxWords + p / 2];
+      word |= uint32_t{x.data[(first + i) * x.outer_stride + (k + p) * x.k_stride]} << (p % 2 * 16);
+    }
+  }
+}
+
+void PackTile(const AmxSource& x, int64_t i, int64_t p, bool down, uint32_t* to) {
+  const int64_t first = i * kAmxRows, k = p * 2 * kAmxWords;
+  if (first + kAmxRows > x.outer || k + 2 * kAmxWords > x.k) return PackRim(x, first, k, down, to);
+  PackWhole(x.data + first * x.outer_stride + k * x.k_stride, x.outer_stride, x.k_stride, down, to);
 }
 
 }  // namespace
@@ -95,18 +154,28 @@ bool HasAmx() {
 AmxScope::AmxScope() { Configure(); }
 AmxScope::~AmxScope() { Release(); }
 
-void MultiplyAmx(const RowMajor<const uint32_t>& a, const RowMajor<const uint32_t>& b, const RowMajor<float>& c,
-                 int64_t m, int64_t n, int64_t k, bool add) {
-  constexpr int64_t kBytes = 4;
+void MultiplyAmx(const AmxTiles& a, const AmxTiles& b, const AmxSums& c, int64_t m, int64_t n, int64_t k, bool add) {
   constexpr decltype(&MultiplyTiles<1, 1>) kBlocks[2][2] = {{MultiplyTiles<1, 1>, MultiplyTiles<1, 2>},
                                                             {MultiplyTiles<2, 1>, MultiplyTiles<2, 2>}};
   asm volatile("" ::: "memory");  // loads of tiles do not say that they read memory
   for (int64_t j = 0; j < n; j += 2 * kAmxWords) {
     for (int64_t i = 0; i < m; i += 2 * kAmxRows) {
-      const auto multiply = kBlocks[i + kAmxRows < m][j + kAmxWords < n];
-      multiply(a.data + i * a.row, a.row * kBytes, b.data + j, b.row * kBytes, c.data + i * c.row + j, c.row * kBytes,
-               k, add);
+      AmxTiles rows = a, columns = b;
+      rows.data += i / kAmxRows * a.next;
+      columns.data += j / kAmxWords * b.next;
+      kBlocks[i + kAmxRows < m][j + kAmxWords < n](rows, columns, {c.data + i * c.row + j, c.row}, k, add);
     }
+  }
+}
+
+void PackTileOfA(const AmxSource& x, int64_t i, int64_t p, uint32_t* to) { PackTile(x, i, p, false, to); }
+void PackTileOfB(const AmxSource& x, int64_t i, int64_t p, uint32_t* to) { PackTile(x, i, p, true, to); }
+
+AVX_FUNCTION void RoundAmx(const float* x, int64_t n, uint16_t* to) {
+  for (int64_t j = 0; j < n; j += 16) {
+    const auto lanes = static_cast<__mmask16>(n - j < 16 ? (1 << (n - j)) - 1 : 0xffff);
+    const __m256bh rounded = _mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(lanes, x + j));
+    _mm256_mask_storeu_epi16(to + j, lanes, reinterpret_cast<const __m256i&>(rounded));
   }
 }
 
@@ -121,10 +190,10 @@ namespace onnxtrain::cpu {
 bool HasAmx() { return false; }
 AmxScope::AmxScope() { std::abort(); }
 AmxScope::~AmxScope() = default;
-void MultiplyAmx(const RowMajor<const uint32_t>&, const RowMajor<const uint32_t>&, const RowMajor<float>&, int64_t,
-                 int64_t, int64_t, bool) {
-  std::abort();
-}
+void MultiplyAmx(const AmxTiles&, const AmxTiles&, const AmxSums&, int64_t, int64_t, int64_t, bool) { std::abort(); }
+void PackTileOfA(const AmxSource&, int64_t, int64_t, uint32_t*) { std::abort(); }
+void PackTileOfB(const AmxSource&, int64_t, int64_t, uint32_t*) { std::abort(); }
+void RoundAmx(const float*, int64_t, uint16_t*) { std::abort(); }
 
 }  // namespace onnxtrain::cpu
 #endif

@@ -22,16 +22,39 @@ class AmxScope {
   AmxScope& operator=(const AmxScope&) = delete;
 };
 
-// A row-major matrix; rows are `row` elements apart.
-template <typename T>
-struct RowMajor {
-  T* data;
+// Tiles of one factor of a product, of 16 × 16 words each. Distances are in words.
+struct AmxTiles {
+  const uint32_t* data;
+  int64_t row;   // between the rows of a tile
+  int64_t step;  // to the next tile along the axis that is summed over
+  int64_t next;  // to the next tile along the other axis
+};
+
+// A row-major result; rows are `row` elements apart.
+struct AmxSums {
+  float* data;
   int64_t row;
 };
 
-// Computes c[m,n] = a·b, or adds a·b to c, with sums in float32. a[m,k] has pairs of bf16 from adjacent columns, b[k,n]
-// from adjacent rows. m, n and k are multiples of 16. Denormal numbers count as zero.
-void MultiplyAmx(const RowMajor<const uint32_t>& a, const RowMajor<const uint32_t>& b, const RowMajor<float>& c,
-                 int64_t m, int64_t n, int64_t k, bool add);
+// Computes c[m,n] = a·b, or adds a·b to c, with sums in float32. Rows of a's tiles are rows of a, with pairs of bf16
+// from adjacent columns; rows of b's tiles are pairs of adjacent rows of b. m and n are multiples of 16; k is in words,
+// a multiple of 16. Denormal numbers count as zero.
+void MultiplyAmx(const AmxTiles& a, const AmxTiles& b, const AmxSums& c, int64_t m, int64_t n, int64_t k, bool add);
+
+// A matrix of bf16 as a factor of a product: `outer` rows of a or columns of b, by k elements of the summed axis. One
+// of the strides, in elements, is 1.
+struct AmxSource {
+  const uint16_t* data;
+  int64_t outer, k;
+  int64_t outer_stride, k_stride;
+};
+
+// Copies tile (i, p) of a factor, its elements from 16·i and 32·p on, to 16 × 16 words, padded with zeros; in pairs
+// along the summed axis: rows are those of a, or columns are those of b.
+void PackTileOfA(const AmxSource& x, int64_t i, int64_t p, uint32_t* to);
+void PackTileOfB(const AmxSource& x, int64_t i, int64_t p, uint32_t* to);
+
+// Rounds floats to bf16.
+void RoundAmx(const float* x, int64_t n, uint16_t* to);
 
 }  // namespace onnxtrain::cpu

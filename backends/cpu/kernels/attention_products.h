@@ -50,7 +50,8 @@ class AttentionProducts {
                                int64_t n, int64_t k, bool add = false) const {
     if constexpr (kIsBf16<S>) {
       if (HasTiles())
-        MultiplyAmx({a.data, a.row}, {b.data, b.row}, {c.data, c.row}, Extent(m), Extent(n), Words(k), add);
+        MultiplyAmx({a.data, a.row, kTile, kTile * a.row}, {b.data, b.row, kTile * b.row, kTile}, {c.data, c.row},
+                    Extent(m), Extent(n), Words(k), add);
     }
     if (!HasTiles()) GetAttentionSimd<S>().multiply(a, b, c, m, n, NumGemmElements<S>(k), add);
     return {c.data, c.row, c.column};

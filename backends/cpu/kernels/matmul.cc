@@ -6,6 +6,7 @@
 #include <tuple>
 #include <utility>
 
+#include "backends/cpu/kernels/amx_product.h"
 #include "backends/cpu/kernels/dequantize.h"
 #include "backends/cpu/kernels/grouped_product.h"
 #include "backends/cpu/kernels/relu.h"
@@ -123,12 +124,12 @@ bool Accumulates(const Product& p, Epilogue e, const dnnl::matmul::primitive_des
   return it->second;
 }
 
-namespace {
-
 void CopyOver(const float* from, float* to, int64_t size) {
   if (from != to)
     Parallel(size, 1, [=](int64_t begin, int64_t end) { std::copy(from + begin, from + end, to + begin); });
 }
+
+namespace {
 
 // Computes the product in scratch memory, then adds it.
 Kernel MakeAddAfter(const Kernel& product, int64_t size) {
@@ -147,6 +148,8 @@ Kernel MakeAddAfter(const Kernel& product, int64_t size) {
 }
 
 Kernel ProductKernel(const Product& p, const dnnl::memory::desc& weights, Epilogue e) {
+  const bool packed = weights != Plain(p.b, p.b_strides, e.in);
+  if (std::optional<Kernel> kernel = MakeAmxProduct(p, packed ? &weights : nullptr, e)) return *kernel;
   const auto desc = MakeMatMulDesc(p, weights, e);
   const int64_t size = NumElements(p.y);
   if (e.adds && !Accumulates(p, e, desc)) {

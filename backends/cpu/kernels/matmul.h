@@ -41,6 +41,18 @@ Kernel MakePlainProduct(const Product& p, Epilogue e);
 // Returns the fastest layout of a weight [k, n] of that type for m rows, or nothing if that is row-major.
 std::optional<dnnl::memory::desc> FindPackedLayout(int64_t m, int64_t k, int64_t n, DType dtype);
 
+// A packed layout of blocks of height × width pairs of bf16 from adjacent rows; distances of blocks down and across, in
+// pairs.
+struct PairBlocks {
+  int64_t height, width, row_step, column_step;
+};
+
+// Returns the blocks of a layout of pairs, or nothing for other layouts.
+std::optional<PairBlocks> GetPairBlocks(const dnnl::memory::desc& layout);
+
+// Copies `from` over `to` unless it is the same memory.
+void CopyOver(const float* from, float* to, int64_t size);
+
 // Packs a float32 matrix into memory of a packed layout, in several threads.
 using PackMatrix = std::function<void(const float* matrix, void* packed)>;
 

@@ -128,6 +128,12 @@ PackMatrix FindPacking(const dnnl::memory::desc& layout, bool transposed, int64_
   return nullptr;
 }
 
+std::optional<PairBlocks> GetPairBlocks(const dnnl::memory::desc& layout) {
+  const auto b = GetBlocks<uint32_t>(layout);
+  if (!b) return {};
+  return PairBlocks{b->height, b->width, b->row_step, b->column_step};
+}
+
 std::span<const KernelRow> PackKernels() {
   static constexpr KernelRow kRows[] = {{"cpu.PackWeight", PreparePackWeight, kFloat | Only(DType::kBFloat16),
                                          [](const KernelContext& c) { return c.in().rank() == 2; }}};

@@ -1,0 +1,214 @@
+#include "backends/cpu/kernels/amx_product.h"
+
+#include <omp.h>
+
+#include <algorithm>
+
+#include "backends/cpu/kernels/amx.h"
+#include "backends/cpu/runtime/parallel.h"
+#include "frontend/base/small_float.h"
+
+namespace onnxtrain::cpu {
+namespace {
+
+constexpr int64_t kTile = kAmxRows, kPairs = 2 * kAmxWords;  // rows or columns of a tile; elements of the summed axis
+constexpr int64_t kTileWords = kAmxRows * kAmxWords;
+constexpr int64_t kMaxSum = 4096;              // elements that are summed up before the next ones are packed
+constexpr int64_t kMaxPacked = 4 << 20;        // elements of a packed factor
+constexpr int64_t kRowGroup = 512;             // rows of a whose tiles stay in the second-level cache
+constexpr int64_t kColumnGroup = 4 * kTile;    // columns of b that are multiplied by them at a time
+constexpr int64_t kBlock = 2 * kTile;          // rows and columns whose sums stay in registers
+constexpr int64_t kLeastWork = 1 << 20;        // multiplications for which packing pays
+
+int64_t Tiles(int64_t n) { return (n + kTile - 1) / kTile; }
+int64_t SumTiles(int64_t k) { return (k + kPairs - 1) / kPairs; }
+
+// Tiles whose groups of kColumnGroup rows or columns are `group` words apart.
+struct GroupedTiles : AmxTiles {
+  int64_t group;
+
+  // Returns the tiles from element i of the outer axis and p of the summed axis on.
+  AmxTiles From(int64_t i, int64_t p = 0) const {
+    AmxTiles tiles = *this;
+    tiles.data += i / kColumnGroup * group + i % kColumnGroup / kTile * next + p / kPairs * step;
+    return tiles;
+  }
+};
+
+// One factor of the product, and how the elements of a chunk of it become tiles.
+struct Factor {
+  int64_t outer, k;  // rows of a or columns of b, elements of the summed axis
+  int64_t outer_stride, k_stride;
+  int64_t chunk_outer, chunk_k;
+  std::optional<GroupedTiles> in_place = {};  // tiles in the operand's memory, relative to its start; else copies
+
+  int64_t packed_words() const { return in_place ? 0 : Tiles(chunk_outer) * SumTiles(chunk_k) * kTileWords; }
+};
+
+struct Range {
+  int64_t begin, end;
+  int64_t size() const { return end - begin; }
+};
+
+using PackTile = void (*)(const AmxSource&, int64_t, int64_t, uint32_t*);
+
+// Returns the tiles of a chunk; packs them into `scratch` unless products can read them where they are.
+GroupedTiles GetTiles(const Factor& f, const uint16_t* data, Range outer, Range k, PackTile pack, uint32_t* scratch) {
+  if (f.in_place) {
+    GroupedTiles tiles = *f.in_place;
+    tiles.data = reinterpret_cast<const uint32_t*>(data);
+    tiles.data = tiles.From(outer.begin, k.begin).data;
+    return tiles;
+  }
+  const AmxSource source{data + outer.begin * f.outer_stride + k.begin * f.k_stride, outer.size(), k.size(),
+                         f.outer_stride, f.k_stride};
+  const int64_t down = SumTiles(k.size());
+  // Follows the rows of memory.
+  const bool outer_lies_in_rows = f.outer_stride == 1;
+  const int64_t across = Tiles(outer.size());
+  Parallel(across * down, kTileWords, [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t) {
+      const int64_t i = outer_lies_in_rows ? t % across : t / down, p = outer_lies_in_rows ? t / across : t % down;
+      pack(source, i, p, scratch + (i * down + p) * kTileWords);
+    }
+  });
+  return {{scratch, kAmxWords, kTileWords, down * kTileWords}, kColumnGroup / kTile * down * kTileWords};
+}
+
+class AmxProduct {
+ public:
+  AmxProduct(const Factor& a, const Factor& b, const Epilogue& e)
+      : a_(a), b_(b), e_(e), sums_in_scratch_(e.out == DType::kBFloat16 && a.chunk_k < a.k) {}
+
+  size_t workspace() const {
+    const int64_t sums = sums_in_scratch_ ? a_.outer * b_.outer : 0;
+    return 4 * (a_.packed_words() + b_.packed_words() + sums + omp_get_max_threads() * kScratch);
+  }
+
+  void Run(const Args& args) const {
+    const int64_t size = a_.outer * b_.outer;
+    auto* words = static_cast<uint32_t*>(args.workspace);
+    State s{.args = args, .scratch = reinterpret_cast<float*>(words)};
+    words += omp_get_max_threads() * kScratch;
+    s.sums = sums_in_scratch_ ? reinterpret_cast<float*>(words) : e_.out == DType::kFloat32 ? args.out() : nullptr;
+    words += sums_in_scratch_ ? size : 0;
+    if (e_.adds) CopyOver(args.in(3), args.out(), size);
+    for (s.k.begin = 0; s.k.begin < a_.k; s.k.begin = s.k.end) {
+      s.k.end = std::min(a_.k, s.k.begin + a_.chunk_k);
+      for (s.columns.begin = 0; s.columns.begin < b_.outer; s.columns.begin = s.columns.end) {
+        s.columns.end = std::min(b_.outer, s.columns.begin + b_.chunk_outer);
+        s.b = GetTiles(b_, args.in<uint16_t>(1), s.columns, s.k, PackTileOfB, words + a_.packed_words());
+        for (s.rows.begin = 0; s.rows.begin < a_.outer; s.rows.begin = s.rows.end) {
+          s.rows.end = std::min(a_.outer, s.rows.begin + a_.chunk_outer);
+          s.a = GetTiles(a_, args.in<uint16_t>(0), s.rows, s.k, PackTileOfA, words);
+          MultiplyChunk(s);
+        }
+      }
+    }
+  }
+
+ private:
+  static constexpr int64_t kScratch = kBlock * kBlock;  // floats of a thread
+
+  // A chunk of the product.
+  struct State {
+    const Args& args;
+    float* scratch;         // of all threads
+    float* sums = nullptr;  // of the whole result; null: the block alone
+    Range rows{}, columns{}, k{};
+    GroupedTiles a{}, b{};
+  };
+
+  void MultiplyChunk(const State& s) const {
+    int64_t group = kRowGroup;
+    const int64_t across = (s.columns.size() + kColumnGroup - 1) / kColumnGroup;
+    const auto down = [&] { return (s.rows.size() + group - 1) / group; };
+    while (group > kBlock && down() * across < 8 * omp_get_max_threads()) group /= 2;
+    Parallel(down() * across, group * kColumnGroup * s.k.size() / 64, [&](int64_t begin, int64_t end) {
+      const AmxScope scope;
+      for (int64_t t = begin; t < end; ++t) {
+        const int64_t row = t / across * group, column = t % across * kColumnGroup;
+        for (int64_t i = row; i < std::min(row + group, s.rows.size()); i += kBlock) {
+          for (int64_t j = column; j < std::min(column + kColumnGroup, s.columns.size()); j += kBlock)
+            MultiplyBlock(s, i, j);
+        }
+      }
+    });
+  }
+
+  // Computes up to kBlock rows and columns from row i and column j of the chunk on.
+  void MultiplyBlock(const State& s, int64_t i, int64_t j) const {
+    const AmxTiles a = s.a.From(i), b = s.b.From(j);
+    const int64_t height = std::min(kBlock, s.rows.size() - i), width = std::min(kBlock, s.columns.size() - j);
+    const int64_t m = Tiles(height) * kTile, n = Tiles(width) * kTile, k = SumTiles(s.k.size()) * kAmxWords;
+    const int64_t row = s.rows.begin + i, column = s.columns.begin + j, at = row * b_.outer + column;
+    const bool adds = s.k.begin != 0 || e_.adds, ends = s.k.end == a_.k;
+    const bool finishes = ends && (e_.bias || s.sums != s.args.out());
+    if (s.sums != nullptr && !finishes && height == m && width == n)
+      return MultiplyAmx(a, b, {s.sums + at, b_.outer}, m, n, k, adds);
+    float* block = s.scratch + omp_get_thread_num() * kScratch;
+    MultiplyAmx(a, b, {block, kBlock}, m, n, k, false);
+    float bias[kBlock] = {};
+    if (finishes && e_.bias) LoadBias(s.args, column, width, bias);
+    for (int64_t r = 0; r < height; ++r) {
+      float* x = block + r * kBlock;
+      const int64_t first = at + r * b_.outer;
+      if (adds) {
+        for (int64_t c = 0; c < width; ++c) x[c] += s.sums[first + c];
+      }
+      for (int64_t c = 0; c < width; ++c) x[c] += bias[c];
+      if (ends && e_.out == DType::kBFloat16) {
+        RoundAmx(x, width, s.args.out<uint16_t>() + first);
+      } else {
+        std::copy_n(x, width, s.sums + first);
+      }
+    }
+  }
+
+  void LoadBias(const Args& args, int64_t column, int64_t width, float* bias) const {
+    for (int64_t c = 0; c < width; ++c) {
+      bias[c] = e_.bias_type == DType::kFloat32 ? args.in(2)[column + c]
+                                                : BFloat16ToFloat(args.in<uint16_t>(2)[column + c]);
+    }
+  }
+
+  Factor a_, b_;
+  Epilogue e_;
+  bool sums_in_scratch_;
+};
+
+Factor MakeFactor(int64_t outer, int64_t k, int64_t outer_stride, int64_t k_stride) {
+  const int64_t chunk_k = std::min(k, kMaxSum);
+  const int64_t most = std::max(kColumnGroup, kMaxPacked / chunk_k / kColumnGroup * kColumnGroup);
+  return {outer, k, outer_stride, k_stride, std::min(outer, most), chunk_k};
+}
+
+void ReadInPlace(Factor& f, const AmxTiles& tiles, int64_t group) {
+  f.in_place = GroupedTiles{tiles, group};
+  f.chunk_outer = f.outer;
+}
+
+}  // namespace
+
+std::optional<Kernel> MakeAmxProduct(const Product& p, const dnnl::memory::desc* packed, const Epilogue& e) {
+  const size_t r = p.y.size();
+  const bool one = NumElements(p.y) == p.m * p.n && NumElements(p.a) == p.m * p.k && NumElements(p.b) == p.k * p.n;
+  if (e.in != DType::kBFloat16 || !HasAmx() || !one || p.m < kTile || p.n < kTile || p.k < kPairs ||
+      p.m * p.n * p.k < kLeastWork)
+    return {};
+  Factor a = MakeFactor(p.m, p.k, p.a_strides[r - 2], p.a_strides[r - 1]);
+  Factor b = MakeFactor(p.n, p.k, p.b_strides[r - 1], p.b_strides[r - 2]);
+  if (a.k_stride == 1 && a.outer_stride % 2 == 0 && a.k % kPairs == 0 && a.outer % kTile == 0) {
+    const int64_t row = a.outer_stride / 2;
+    ReadInPlace(a, {nullptr, row, kAmxWords, kTile * row}, kColumnGroup * row);
+  }
+  if (packed != nullptr) {
+    const std::optional<PairBlocks> blocks = GetPairBlocks(*packed);
+    if (!blocks || blocks->height != kAmxWords || blocks->width != kColumnGroup) return {};
+    ReadInPlace(b, {nullptr, blocks->width, blocks->row_step, kAmxWords}, blocks->column_step);
+  }
+  const AmxProduct product(a, b, e);
+  return Kernel{.run = [product](const Args& args) { product.Run(args); }, .workspace = product.workspace()};
+}
+
+}  // namespace onnxtrain::cpu

@@ -1,0 +1,14 @@
+// Products of bf16 in tiles of AMX.
+#pragma once
+
+#include <optional>
+
+#include "backends/cpu/kernels/matmul.h"
+
+namespace onnxtrain::cpu {
+
+// Returns the kernel of a product whose weight is in `packed`, or plain if that is null. Returns nothing if the
+// processor has no tiles, or if oneDNN's product is as fast: several matrices, few rows or columns.
+std::optional<Kernel> MakeAmxProduct(const Product& p, const dnnl::memory::desc* packed, const Epilogue& e);
+
+}  // namespace onnxtrain::cpu
