@@ -88,7 +88,7 @@ int main(int argc, char** argv) {
 
   onnxtrain::cpu::RegisterCpuOps();
   for (auto compare : {CompareConvWeightGrad, ComparePool, CompareBatchNorm, ComparePack, CompareAttention,
-                       CompareDequantize, CompareLoop})
+                       CompareDequantize, CompareLoop, CompareProduct})
     compare();
   RatioReporter reporter;
   // Fails if the filter matches no benchmark.

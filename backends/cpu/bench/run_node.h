@@ -29,6 +29,7 @@ void ComparePack();
 void CompareAttention();
 void CompareDequantize();
 void CompareLoop();
+void CompareProduct();
 
 // Allocates 64-byte aligned memory with random floats in [-1, 1) if the type is f32 or bf16, else with zeros.
 std::shared_ptr<void> MakeBuffer(DType dtype, size_t bytes);

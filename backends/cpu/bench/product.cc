@@ -1,0 +1,71 @@
+// Compares products of bf16 in tiles of AMX with oneDNN's, of plain and packed weights.
+#include "backends/cpu/bench/run_node.h"
+#include "backends/cpu/kernels/amx_product.h"
+#include "backends/cpu/kernels/matmul.h"
+#include "frontend/base/strings.h"
+
+namespace onnxtrain::bench {
+namespace {
+
+struct Case {
+  int64_t m, k, n;
+  bool trans_a, trans_b, packed;
+  DType out;
+
+  cpu::Product product() const {
+    return cpu::MakeProduct(trans_a ? Shape{k, m} : Shape{m, k}, trans_b ? Shape{n, k} : Shape{k, n}, {m, n}, trans_a,
+                            trans_b);
+  }
+  cpu::Epilogue epilogue() const { return {.in = DType::kBFloat16, .out = out}; }
+  dnnl::memory::desc weight() const {
+    const cpu::Product p = product();
+    return packed ? *cpu::FindPackedLayout(m, k, n, DType::kBFloat16) : cpu::Plain(p.b, p.b_strides, DType::kBFloat16);
+  }
+};
+
+Run MakeOwn(const Case& c) {
+  const dnnl::memory::desc weight = c.weight();
+  const cpu::Kernel kernel = *cpu::MakeAmxProduct(c.product(), c.packed ? &weight : nullptr, c.epilogue());
+  const std::shared_ptr<void> a = MakeBuffer(DType::kBFloat16, c.m * c.k * 2),
+                              b = MakeBuffer(DType::kBFloat16, weight.get_size()),
+                              y = MakeBuffer(c.out, c.m * c.n * DTypeSize(c.out)),
+                              workspace = MakeBuffer(DType::kUInt8, kernel.workspace);
+  return [=] {
+    const void* inputs[] = {a.get(), b.get()};
+    void* outputs[] = {y.get()};
+    kernel.run({.inputs = inputs, .outputs = outputs, .workspace = workspace.get()});
+  };
+}
+
+Run MakeOneDnn(const Case& c) {
+  const auto desc = cpu::MakeMatMulDesc(c.product(), c.weight(), c.epilogue());
+  auto call = std::make_shared<cpu::DnnlCall>(cpu::MakeMatMulCall(desc, false));
+  const std::shared_ptr<void> a = MakeBuffer(DType::kBFloat16, desc.src_desc().get_size()),
+                              b = MakeBuffer(DType::kBFloat16, desc.weights_desc().get_size()),
+                              y = MakeBuffer(c.out, desc.dst_desc().get_size()),
+                              scratch = MakeBuffer(DType::kUInt8, desc.scratchpad_desc().get_size() + 64);
+  return [=] { call->Run({a.get(), b.get(), y.get(), scratch.get()}); };
+}
+
+}  // namespace
+
+void CompareProduct() {
+  constexpr DType kF32 = DType::kFloat32, kBf16 = DType::kBFloat16;
+  const Case cases[] = {
+      {1024, 576, 1536, false, false, true, kBf16},   {1024, 1536, 576, false, false, true, kF32},
+      {1024, 576, 576, false, false, true, kBf16},    {576, 1024, 1536, true, false, false, kF32},
+      {1536, 1024, 576, true, false, false, kF32},    {256, 576, 49152, false, true, false, kF32},
+      {256, 49152, 576, false, false, false, kF32},   {49152, 256, 576, true, false, false, kF32},
+      {1024, 768, 3072, false, false, true, kBf16},   {768, 1024, 3072, true, false, false, kF32},
+      {2048, 2048, 5632, false, false, true, kBf16},
+  };
+  for (const Case& c : cases) {
+    if (!cpu::MakeAmxProduct(c.product(), nullptr, c.epilogue())) continue;  // no tiles on this processor
+    Compare(
+        StrCat("product/", c.m, " ", c.k, " ", c.n, c.trans_a ? " trans_a" : "", c.trans_b ? " trans_b" : "",
+               c.packed ? " packed" : "", " ", ToString(c.out)),
+        [=] { return MakeOwn(c); }, [=] { return MakeOneDnn(c); });
+  }
+}
+
+}  // namespace onnxtrain::bench
