@@ -33,7 +33,7 @@ Run MakeOwn(const Case& c) {
   return [=] {
     const void* inputs[] = {a.get(), b.get()};
     void* outputs[] = {y.get()};
-    kernel.run({.inputs = inputs, .outputs = outputs, .workspace = workspace.get()});
+    kernel.run(cpu::Args{.inputs = inputs, .outputs = outputs, .workspace = workspace.get()});
   };
 }
 
