@@ -31,7 +31,7 @@ Run MakeOwn(const Case& c) {
                               y = MakeBuffer(c.out, c.m * c.n * DTypeSize(c.out)),
                               workspace = MakeBuffer(DType::kUInt8, kernel.workspace);
   return [=] {
-    const void* inputs[] = {a.get(), b.get()};
+    void* inputs[] = {a.get(), b.get()};
     void* outputs[] = {y.get()};
     kernel.run(cpu::Args{.inputs = inputs, .outputs = outputs, .workspace = workspace.get()});
   };
