@@ -171,11 +171,21 @@ void MultiplyAmx(const AmxTiles& a, const AmxTiles& b, const AmxSums& c, int64_t
 void PackTileOfA(const AmxSource& x, int64_t i, int64_t p, uint32_t* to) { PackTile(x, i, p, false, to); }
 void PackTileOfB(const AmxSource& x, int64_t i, int64_t p, uint32_t* to) { PackTile(x, i, p, true, to); }
 
-AVX_FUNCTION void RoundAmx(const float* x, int64_t n, uint16_t* to) {
-  for (int64_t j = 0; j < n; j += 16) {
-    const auto lanes = static_cast<__mmask16>(n - j < 16 ? (1 << (n - j)) - 1 : 0xffff);
-    const __m256bh rounded = _mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(lanes, x + j));
-    _mm256_mask_storeu_epi16(to + j, lanes, reinterpret_cast<const __m256i&>(rounded));
+AVX_FUNCTION void FinishAmx(const AmxSums& x, int64_t m, int64_t n, const AmxEpilogue& e) {
+  for (int64_t j = 0; j < n; j += kAmxWords) {
+    const auto lanes = static_cast<__mmask16>(n - j < kAmxWords ? (1 << (n - j)) - 1 : 0xffff);
+    const __m512 bias = e.bias == nullptr ? _mm512_setzero_ps() : _mm512_maskz_loadu_ps(lanes, e.bias + j);
+    for (int64_t i = 0; i < m; ++i) {
+      __m512 y = _mm512_add_ps(_mm512_loadu_ps(x.data + i * x.row + j), bias);
+      const int64_t at = i * e.row + j;
+      if (e.old != nullptr) y = _mm512_add_ps(_mm512_maskz_loadu_ps(lanes, e.old + at), y);
+      if (e.floats != nullptr) {
+        _mm512_mask_storeu_ps(e.floats + at, lanes, y);
+      } else {
+        const __m256bh rounded = _mm512_cvtneps_pbh(y);
+        _mm256_mask_storeu_epi16(e.halves + at, lanes, reinterpret_cast<const __m256i&>(rounded));
+      }
+    }
   }
 }
 
@@ -193,7 +203,7 @@ AmxScope::~AmxScope() = default;
 void MultiplyAmx(const AmxTiles&, const AmxTiles&, const AmxSums&, int64_t, int64_t, int64_t, bool) { std::abort(); }
 void PackTileOfA(const AmxSource&, int64_t, int64_t, uint32_t*) { std::abort(); }
 void PackTileOfB(const AmxSource&, int64_t, int64_t, uint32_t*) { std::abort(); }
-void RoundAmx(const float*, int64_t, uint16_t*) { std::abort(); }
+void FinishAmx(const AmxSums&, int64_t, int64_t, const AmxEpilogue&) { std::abort(); }
 
 }  // namespace onnxtrain::cpu
 #endif

@@ -148,21 +148,15 @@ class AmxProduct {
       return MultiplyAmx(a, b, {s.sums + at, b_.outer}, m, n, k, adds);
     float* block = s.scratch + omp_get_thread_num() * kScratch;
     MultiplyAmx(a, b, {block, kBlock}, m, n, k, false);
-    float bias[kBlock] = {};
+    float bias[kBlock];
     if (finishes && e_.bias) LoadBias(s.args, column, width, bias);
-    for (int64_t r = 0; r < height; ++r) {
-      float* x = block + r * kBlock;
-      const int64_t first = at + r * b_.outer;
-      if (adds) {
-        for (int64_t c = 0; c < width; ++c) x[c] += s.sums[first + c];
-      }
-      for (int64_t c = 0; c < width; ++c) x[c] += bias[c];
-      if (ends && e_.out == DType::kBFloat16) {
-        RoundAmx(x, width, s.args.out<uint16_t>() + first);
-      } else {
-        std::copy_n(x, width, s.sums + first);
-      }
-    }
+    const bool halves = ends && e_.out == DType::kBFloat16;
+    FinishAmx({block, kBlock}, height, width,
+              {.bias = finishes && e_.bias ? bias : nullptr,
+               .old = adds ? s.sums + at : nullptr,
+               .floats = halves ? nullptr : s.sums + at,
+               .halves = halves ? s.args.out<uint16_t>() + at : nullptr,
+               .row = b_.outer});
   }
 
   void LoadBias(const Args& args, int64_t column, int64_t width, float* bias) const {
