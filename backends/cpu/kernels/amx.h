@@ -62,7 +62,7 @@ struct AmxEpilogue {
   int64_t row;
 };
 
-// Writes a block x[m,n] of at most 32 columns.
+// Writes a block x[m,n].
 void FinishAmx(const AmxSums& x, int64_t m, int64_t n, const AmxEpilogue& e);
 
 }  // namespace onnxtrain::cpu

@@ -13,12 +13,14 @@ namespace {
 
 constexpr int64_t kTile = kAmxRows, kPairs = 2 * kAmxWords;  // rows or columns of a tile; elements of the summed axis
 constexpr int64_t kTileWords = kAmxRows * kAmxWords;
-constexpr int64_t kMaxSum = 4096;              // elements that are summed up before the next ones are packed
-constexpr int64_t kMaxPacked = 4 << 20;        // elements of a packed factor
-constexpr int64_t kRowGroup = 512;             // rows of a whose tiles stay in the second-level cache
-constexpr int64_t kColumnGroup = 4 * kTile;    // columns of b that are multiplied by them at a time
-constexpr int64_t kBlock = 2 * kTile;          // rows and columns whose sums stay in registers
-constexpr int64_t kLeastWork = 1 << 20;        // multiplications for which packing pays
+constexpr int64_t kMaxSum = 4096;            // elements that are summed up before the next ones are packed
+constexpr int64_t kMaxPacked = 4 << 20;      // elements of a packed factor
+constexpr int64_t kGroupSize = 1 << 19;      // elements of a that stay in the second-level cache
+constexpr int64_t kRowGroup = 512;           // their rows, at most
+constexpr int64_t kColumnGroup = 4 * kTile;  // columns of b that are multiplied by them at a time
+constexpr int64_t kBlock = 2 * kTile;        // rows whose sums stay in registers
+constexpr int64_t kMostOfSum = 768;          // elements of the summed axis before the sums leave registers
+constexpr int64_t kLeastWork = 1 << 20;      // multiplications for which packing pays
 
 int64_t Tiles(int64_t n) { return (n + kTile - 1) / kTile; }
 int64_t SumTiles(int64_t k) { return (k + kPairs - 1) / kPairs; }
@@ -108,7 +110,7 @@ class AmxProduct {
   }
 
  private:
-  static constexpr int64_t kScratch = kBlock * kBlock;  // floats of a thread
+  static constexpr int64_t kScratch = kRowGroup * kColumnGroup;  // floats of a thread
 
   // A chunk of the product.
   struct State {
@@ -120,38 +122,41 @@ class AmxProduct {
   };
 
   void MultiplyChunk(const State& s) const {
-    int64_t group = kRowGroup;
     const int64_t across = (s.columns.size() + kColumnGroup - 1) / kColumnGroup;
+    int64_t group = std::clamp(kGroupSize / s.k.size() / kBlock * kBlock, kBlock, kRowGroup);
     const auto down = [&] { return (s.rows.size() + group - 1) / group; };
-    while (group > kBlock && down() * across < 8 * omp_get_max_threads()) group /= 2;
+    while (group > kBlock && down() * across < 8 * omp_get_max_threads()) group = (group / 2 + kTile) / kBlock * kBlock;
     Parallel(down() * across, group * kColumnGroup * s.k.size() / 64, [&](int64_t begin, int64_t end) {
       const AmxScope scope;
       for (int64_t t = begin; t < end; ++t) {
         const int64_t row = t / across * group, column = t % across * kColumnGroup;
-        for (int64_t i = row; i < std::min(row + group, s.rows.size()); i += kBlock) {
-          for (int64_t j = column; j < std::min(column + kColumnGroup, s.columns.size()); j += kBlock)
-            MultiplyBlock(s, i, j);
-        }
+        MultiplyGroup(s, {row, std::min(row + group, s.rows.size())},
+                      {column, std::min(column + kColumnGroup, s.columns.size())});
       }
     });
   }
 
-  // Computes up to kBlock rows and columns from row i and column j of the chunk on.
-  void MultiplyBlock(const State& s, int64_t i, int64_t j) const {
-    const AmxTiles a = s.a.From(i), b = s.b.From(j);
-    const int64_t height = std::min(kBlock, s.rows.size() - i), width = std::min(kBlock, s.columns.size() - j);
-    const int64_t m = Tiles(height) * kTile, n = Tiles(width) * kTile, k = SumTiles(s.k.size()) * kAmxWords;
-    const int64_t row = s.rows.begin + i, column = s.columns.begin + j, at = row * b_.outer + column;
+  // Computes a group of rows and columns of the chunk.
+  void MultiplyGroup(const State& s, Range rows, Range columns) const {
+    const int64_t m = Tiles(rows.size()) * kTile, n = Tiles(columns.size()) * kTile;
+    const int64_t column = s.columns.begin + columns.begin, at = (s.rows.begin + rows.begin) * b_.outer + column;
     const bool adds = s.k.begin != 0 || e_.adds, ends = s.k.end == a_.k;
     const bool finishes = ends && (e_.bias || s.sums != s.args.out());
-    if (s.sums != nullptr && !finishes && height == m && width == n)
-      return MultiplyAmx(a, b, {s.sums + at, b_.outer}, m, n, k, adds);
-    float* block = s.scratch + omp_get_thread_num() * kScratch;
-    MultiplyAmx(a, b, {block, kBlock}, m, n, k, false);
-    float bias[kBlock];
-    if (finishes && e_.bias) LoadBias(s.args, column, width, bias);
+    const bool in_place = s.sums != nullptr && !finishes && rows.size() == m && columns.size() == n;
+    const AmxSums sums =
+        in_place ? AmxSums{s.sums + at, b_.outer} : AmxSums{s.scratch + omp_get_thread_num() * kScratch, kColumnGroup};
+    // The tiles of 32 columns stay in the first-level cache meanwhile.
+    const int64_t parts = (s.k.size() + kMostOfSum - 1) / kMostOfSum;
+    const int64_t part = (SumTiles(s.k.size()) + parts - 1) / parts * kPairs;
+    for (int64_t k = 0; k < s.k.size(); k += part) {
+      const int64_t words = SumTiles(std::min(part, s.k.size() - k)) * kAmxWords;
+      MultiplyAmx(s.a.From(rows.begin, k), s.b.From(columns.begin, k), sums, m, n, words, k != 0 || (in_place && adds));
+    }
+    if (in_place) return;
+    float bias[kColumnGroup];
+    if (finishes && e_.bias) LoadBias(s.args, column, columns.size(), bias);
     const bool halves = ends && e_.out == DType::kBFloat16;
-    FinishAmx({block, kBlock}, height, width,
+    FinishAmx(sums, rows.size(), columns.size(),
               {.bias = finishes && e_.bias ? bias : nullptr,
                .old = adds ? s.sums + at : nullptr,
                .floats = halves ? nullptr : s.sums + at,
@@ -161,8 +166,8 @@ class AmxProduct {
 
   void LoadBias(const Args& args, int64_t column, int64_t width, float* bias) const {
     for (int64_t c = 0; c < width; ++c) {
-      bias[c] = e_.bias_type == DType::kFloat32 ? args.in(2)[column + c]
-                                                : BFloat16ToFloat(args.in<uint16_t>(2)[column + c]);
+      bias[c] =
+          e_.bias_type == DType::kFloat32 ? args.in(2)[column + c] : BFloat16ToFloat(args.in<uint16_t>(2)[column + c]);
     }
   }
 

@@ -73,10 +73,9 @@ absl::StatusOr<Kernel> PrepareAttention(const KernelContext& c) {
                   products.MultiplyPanels(q, g.k, At<S>(ws, panels), range, scores);
                 }
                 ComputeProbabilities<S>(g, {scores, head, first, range.begin}, inverse);
-                const Matrix<const float> sums =
-                    products.Multiply({At<S>(ws, p), scores.ld, 1},
-                                      {v.data + NumGemmElements<S>(range.begin) * v.row, v.row, 1},
-                                      {ws + out, out_row, 1}, count, g.v.columns, scores.keys);
+                const Matrix<const float> sums = products.Multiply(
+                    {At<S>(ws, p), scores.ld, 1}, {v.data + NumGemmElements<S>(range.begin) * v.row, v.row, 1},
+                    {ws + out, out_row, 1}, count, g.v.columns, scores.keys);
                 ScatterRows(
                     y, sums, first, count, [&](int64_t i) { return inverse[i]; }, args.out<S>() + at[kYAt]);
               }

@@ -10,9 +10,9 @@ namespace {
 template <typename S>
 struct GradOperands {
   using M = Matrix<const GemmElement<S>>;
-  M q, dy;       // rows
-  M q_t, dy_t;   // transposed
-  M k;           // summed over keys
+  M q, dy;      // rows
+  M q_t, dy_t;  // transposed
+  M k;          // summed over keys
 };
 
 // The operands of cpu.AttentionGrad besides q, k and v.
@@ -137,9 +137,8 @@ class AttentionGrad {
     for (int64_t i = NumGemmElements<S>(s.rows); i < products_.Words(s.rows); ++i)
       std::fill_n(data + i * row, s.padded, F(0));
     const int64_t before = NumGemmElements<S>(b.query);
-    products_.Multiply({x.data + before * x.column, x.row, x.column}, {data, row, 1},
-                       {sums + keys.begin, g_.padded, 1}, columns, RoundUp(s.keys, AttentionProducts<S>::kTile), s.rows,
-                       true);
+    products_.Multiply({x.data + before * x.column, x.row, x.column}, {data, row, 1}, {sums + keys.begin, g_.padded, 1},
+                       columns, RoundUp(s.keys, AttentionProducts<S>::kTile), s.rows, true);
   }
 
   void ScatterTransposed(const Heads& h, const float* sums, float* ws, S* to) const {
@@ -152,7 +151,8 @@ class AttentionGrad {
   AttentionGeometry g_;
   GradHeads h_;
   AttentionProducts<S> products_;
-  int64_t rows_, k_panels_, v_panels_, dy_, q_, dy_t_, q_t_, k_, p_, dp_, across_, kept_, slope_, dq_, dk_, dv_, result_;
+  int64_t rows_, k_panels_, v_panels_, dy_, q_, dy_t_, q_t_, k_, p_, dp_, across_, kept_, slope_, dq_, dk_, dv_,
+      result_;
   size_t bytes_;
 };
 

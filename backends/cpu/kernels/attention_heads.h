@@ -26,10 +26,10 @@ struct AttentionGeometry {
   std::optional<DropoutSpan> dropout;  // applied to probabilities
   bool has_mask = false;
   int64_t mask_row = 0, mask_column = 0;
-  int64_t masks = 0;    // matrices [queries, keys] of the mask; 0: its rows are shared by queries or keys
-  bool tiles = false;   // products in tiles of AMX
-  int64_t block = 0;    // queries per block
-  int64_t padded = 0;   // elements of a row of scores
+  int64_t masks = 0;   // matrices [queries, keys] of the mask; 0: its rows are shared by queries or keys
+  bool tiles = false;  // products in tiles of AMX
+  int64_t block = 0;   // queries per block
+  int64_t padded = 0;  // elements of a row of scores
 
   int64_t keys() const { return k.rows; }
   // Returns the scores of `count` queries and a range of keys; `seen`: of the first query, or null.

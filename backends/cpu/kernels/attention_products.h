@@ -72,9 +72,7 @@ class AttentionProducts {
     return {scratch, words, 1};
   }
   // Returns the GemmElements of scratch memory that GatherRows needs.
-  int64_t RowsScratch(const Heads& h, int64_t rows) const {
-    return ReadsRows(h) ? 0 : Extent(rows) * Words(h.columns);
-  }
+  int64_t RowsScratch(const Heads& h, int64_t rows) const { return ReadsRows(h) ? 0 : Extent(rows) * Words(h.columns); }
 
   // Copies all rows to a matrix whose rows are summed over.
   Matrix<const F> GatherSummed(const Heads& h, const S* from, F* to) const {
@@ -97,9 +95,7 @@ class AttentionProducts {
     Transpose(pairs, words, h.columns, scratch, words);
     return {scratch, words, 1};
   }
-  int64_t TransposedScratch(const Heads& h) const {
-    return kIsBf16<S> ? SummedScratch(h) * (HasTiles() ? 2 : 1) : 0;
-  }
+  int64_t TransposedScratch(const Heads& h) const { return kIsBf16<S> ? SummedScratch(h) * (HasTiles() ? 2 : 1) : 0; }
 
   // Transposes x [rows, columns] to rows `width` apart, a multiple of 16; elements after the first `rows` are zeros.
   static void Transpose(const Matrix<const F>& x, int64_t rows, int64_t columns, F* to, int64_t width) {
@@ -146,7 +142,8 @@ class AttentionProducts {
       CopyRow(h, from + i * h.row, h.columns, to);
     } else {
       const S *first = from + 2 * i * h.row, *second = 2 * i + 1 < h.rows ? first + h.row : nullptr;
-      if (h.column == 1 && second != nullptr) return GetAttentionSimd<S>().pack_column_pairs(first, second, h.columns, to);
+      if (h.column == 1 && second != nullptr)
+        return GetAttentionSimd<S>().pack_column_pairs(first, second, h.columns, to);
       for (int64_t j = 0; j < h.columns; ++j)
         to[j] = first[j * h.column] | (second == nullptr ? 0 : static_cast<F>(second[j * h.column]) << 16);
     }
