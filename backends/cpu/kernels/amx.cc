@@ -69,15 +69,11 @@ AMX_FUNCTION void MultiplyTiles(AmxTiles a, AmxTiles b, const AmxSums& sums, int
   for (int64_t p = 0; p < k; p += kAmxWords, a.data += a.step, b.data += b.step) {
     _tile_loadd(4, a.data, a_row);
     _tile_loadd(6, b.data, b_row);
+    if constexpr (kColumns == 2) _tile_loadd(7, b.data + b.next, b_row);
+    if constexpr (kRows == 2) _tile_loadd(5, a.data + a.next, a_row);
     _tile_dpbf16ps(0, 4, 6);
-    if constexpr (kColumns == 2) {
-      _tile_loadd(7, b.data + b.next, b_row);
-      _tile_dpbf16ps(1, 4, 7);
-    }
-    if constexpr (kRows == 2) {
-      _tile_loadd(5, a.data + a.next, a_row);
-      _tile_dpbf16ps(2, 5, 6);
-    }
+    if constexpr (kColumns == 2) _tile_dpbf16ps(1, 4, 7);
+    if constexpr (kRows == 2) _tile_dpbf16ps(2, 5, 6);
     if constexpr (kRows * kColumns == 4) _tile_dpbf16ps(3, 5, 7);
   }
   _tile_stored(0, c, c_row);
