@@ -147,14 +147,16 @@ Kernel MakeAddAfter(const Kernel& product, int64_t size) {
       .workspace = bytes + product.workspace};
 }
 
-Kernel ProductKernel(const Product& p, const dnnl::memory::desc& weights, Epilogue e) {
+}  // namespace
+
+Kernel MakeProductKernel(const Product& p, const dnnl::memory::desc& weights, Epilogue e) {
   const bool packed = weights != Plain(p.b, p.b_strides, e.in);
   if (std::optional<Kernel> kernel = MakeAmxProduct(p, packed ? &weights : nullptr, e)) return *kernel;
   const auto desc = MakeMatMulDesc(p, weights, e);
   const int64_t size = NumElements(p.y);
   if (e.adds && !Accumulates(p, e, desc)) {
     e.adds = false;
-    return MakeAddAfter(ProductKernel(p, weights, e), size);
+    return MakeAddAfter(MakeProductKernel(p, weights, e), size);
   }
   return {.run =
               [=, call = MakeMatMulCall(desc, e.bias)](const Args& args) {
@@ -167,6 +169,8 @@ Kernel ProductKernel(const Product& p, const dnnl::memory::desc& weights, Epilog
               },
           .workspace = desc.scratchpad_desc().get_size()};
 }
+
+namespace {
 
 // Returns the kernel for empty tensors, which oneDNN does not support.
 Kernel MakeEmptyKernel(const KernelContext& c, Epilogue e) {
@@ -218,7 +222,7 @@ absl::StatusOr<Kernel> PrepareProductAndSum(const KernelContext& c) {
   const auto layout = FindPackedLayout(p.m, p.k, p.n, e.in);
   if (!layout || layout->get_size() != c.in(1).bytes())
     return absl::InternalError("the weight was packed for another product");
-  return ProductKernel(p, *layout, e);
+  return MakeProductKernel(p, *layout, e);
 }
 
 absl::StatusOr<Kernel> PrepareFusedMatMul(const KernelContext& c) {
@@ -279,7 +283,7 @@ absl::StatusOr<Kernel> PreparePlainMatMul(const KernelContext& c) {
 
 }  // namespace
 
-Kernel MakePlainProduct(const Product& p, Epilogue e) { return ProductKernel(p, Plain(p.b, p.b_strides, e.in), e); }
+Kernel MakePlainProduct(const Product& p, Epilogue e) { return MakeProductKernel(p, Plain(p.b, p.b_strides, e.in), e); }
 
 std::optional<dnnl::memory::desc> FindPackedLayout(int64_t m, int64_t k, int64_t n, DType dtype) {
   const dnnl::matmul::desc desc(Plain({m, k}, {k, 1}, dtype), AnyLayout({k, n}, dtype), Plain({m, n}, {n, 1}, dtype));

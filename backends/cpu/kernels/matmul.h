@@ -35,6 +35,9 @@ bool Accumulates(const Product& p, Epilogue e, const dnnl::matmul::primitive_des
 // Returns a call that takes a, the weights, the bias if there is one, y and scratch memory.
 DnnlCall MakeMatMulCall(const dnnl::matmul::primitive_desc& desc, bool bias);
 
+// Returns the kernel of a product whose second matrix has this layout, plain or packed.
+Kernel MakeProductKernel(const Product& p, const dnnl::memory::desc& weights, Epilogue e);
+
 // Returns the kernel of a product of matrices that are not packed.
 Kernel MakePlainProduct(const Product& p, Epilogue e);
 

@@ -9,37 +9,32 @@ namespace onnxtrain::cpu {
 namespace {
 
 // Computes one tile of y = a·w: packs columns of the weight and multiplies them. Writes the tile to scratch memory,
-// since oneDNN's products write dense matrices only.
+// since products write dense matrices only.
 class TileProduct {
  public:
-  TileProduct(const Product& p, const TileSource& source, int64_t columns, Epilogue e)
-      : TileProduct(
-            MakeMatMulDesc({{p.m, p.k}, {p.k, columns}, {p.m, columns}, {p.k, 1}, {}, {columns, 1}, p.m, p.k, columns},
-                           *FindPackedLayout(p.m, p.k, columns, e.in), e),
-            FindPacking(*FindPackedLayout(p.m, p.k, columns, e.in), source.transposed, source.stride), e) {}
+  TileProduct(const Product& p, const TileSource& source, int64_t columns, const Epilogue& e) {
+    const dnnl::memory::desc layout = *FindPackedLayout(p.m, p.k, columns, e.in);
+    product_ = MakeProductKernel(
+        {{p.m, p.k}, {p.k, columns}, {p.m, columns}, {p.k, 1}, {columns, 1}, {columns, 1}, p.m, p.k, columns}, layout,
+        e);
+    pack_ = FindPacking(layout, source.transposed, source.stride);
+    packed_bytes_ = Aligned64(layout.get_size());
+  }
 
   size_t packed_bytes() const { return packed_bytes_; }
-  size_t scratch_bytes() const { return scratch_bytes_; }
+  size_t scratch_bytes() const { return Aligned64(product_.workspace); }
 
-  void Run(const Args& args, const float* weight, const void* bias, void* packed, void* y, void* scratch) const {
+  void Run(const Args& args, const float* weight, void* bias, void* packed, void* y, void* scratch) const {
     pack_(weight, packed);
-    if (bias != nullptr) {
-      call_.Run({args.inputs[0], packed, bias, y, scratch});
-    } else {
-      call_.Run({args.inputs[0], packed, y, scratch});
-    }
+    void* inputs[] = {args.inputs[0], packed, bias};
+    void* outputs[] = {y};
+    product_.run(Args{.inputs = inputs, .outputs = outputs, .workspace = scratch});
   }
 
  private:
-  TileProduct(const dnnl::matmul::primitive_desc& desc, PackMatrix pack, Epilogue e)
-      : call_(MakeMatMulCall(desc, e.bias)),
-        pack_(std::move(pack)),
-        packed_bytes_(Aligned64(desc.weights_desc().get_size())),
-        scratch_bytes_(Aligned64(desc.scratchpad_desc().get_size())) {}
-
-  DnnlCall call_;
+  Kernel product_;
   PackMatrix pack_;
-  size_t packed_bytes_, scratch_bytes_;
+  size_t packed_bytes_;
 };
 
 // Copies the columns of a tile to y, or adds them.
@@ -75,7 +70,7 @@ Kernel MakeTiledProduct(const Product& p, Epilogue e, const TileSource& source) 
                 for (int64_t j = 0; j < p.n; j += width) {
                   const int64_t columns = std::min(width, p.n - j);
                   const float* weight = source.read(args, j, columns, scratch);
-                  const std::byte* bias = e.bias ? args.in<std::byte>(2) + j * DTypeSize(e.bias_type) : nullptr;
+                  auto* bias = e.bias ? static_cast<std::byte*>(args.inputs[2]) + j * DTypeSize(e.bias_type) : nullptr;
                   (columns == width ? whole : rest).Run(args, weight, bias, memory, y, y + tile);
                   StoreTile(args, p, e, y, j, columns);
                 }
