@@ -130,22 +130,49 @@ absl::StatusOr<Kernel> PrepareGatherElementsGrad(const KernelContext& c) {
   });
 }
 
-// Prepares ArgMax or ArgMin. NaN is greater (ArgMax) or less (ArgMin) than any number.
+// Returns true if `now` is taken instead of `then`, an earlier element. NaN is greater (ArgMax) or less (ArgMin) than
+// any number.
+template <bool kMax, bool kLast, typename T>
+bool Beats(T now, T then) {
+  const bool more = kMax ? now > then : now < then;
+  return more || (now != now && then == then) || (kLast && (now == then || (now != now && then != then)));
+}
+
+// Returns false if none of n contiguous elements beats `then`; true if one may. One comparison each, in vectors.
+template <bool kMax, bool kLast, typename T>
+bool MayBeat(const T* x, int64_t n, T then) {
+  int any = 0;
+  for (int64_t k = 0; k < n; ++k) {
+    const bool less = kLast ? (kMax ? x[k] < then : x[k] > then) : (kMax ? x[k] <= then : x[k] >= then);
+    any |= less ? 0 : 1;
+  }
+  return any != 0;
+}
+
+// Returns the position of the greatest or least of n elements.
+template <bool kMax, bool kLast, typename T>
+int64_t FindBest(const T* line, int64_t n, int64_t step) {
+  constexpr int64_t kBlock = 256;
+  int64_t best = 0;
+  for (int64_t first = 1; first < n; first += kBlock) {
+    const int64_t end = std::min(n, first + kBlock);
+    if (step == 1 && !MayBeat<kMax, kLast>(line + first, end - first, line[best])) continue;
+    for (int64_t k = first; k < end; ++k)
+      if (Beats<kMax, kLast>(line[k * step], line[best * step])) best = k;
+  }
+  return best;
+}
+
+// Prepares ArgMax or ArgMin.
 template <bool kMax, typename T>
 absl::StatusOr<Kernel> ArgKernel(const KernelContext& c) {
   const AxisView x = ViewAround(c.in().shape, c.attrs().Int("axis"));
-  const bool last = c.attrs().Int("select_last_index") != 0;
+  const auto find = c.attrs().Int("select_last_index") != 0 ? FindBest<kMax, true, T> : FindBest<kMax, false, T>;
   return Kernel{.run = [=](const Args& args) {
     Parallel(x.outer * x.inner, x.n, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const T* line = args.in<T>() + i / x.inner * x.n * x.inner + i % x.inner;
-        int64_t best = 0;
-        for (int64_t k = 1; k < x.n; ++k) {
-          const T now = line[k * x.inner], then = line[best * x.inner];
-          const bool more = kMax ? now > then : now < then;
-          if (more || (now != now && then == then) || (last && (now == then || (now != now && then != then)))) best = k;
-        }
-        args.out<int64_t>()[i] = best;
+        args.out<int64_t>()[i] = find(line, x.n, x.inner);
       }
     });
   }};
