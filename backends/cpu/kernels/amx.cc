@@ -150,12 +150,25 @@ bool HasAmx() {
 AmxScope::AmxScope() { Configure(); }
 AmxScope::~AmxScope() { Release(); }
 
+namespace {
+
+// Prefetches up to 32 rows of 32 sums, to be written: they are too far apart for the hardware prefetcher.
+void PrefetchSums(const float* c, int64_t row, int64_t rows) {
+  for (int64_t i = 0; i < std::min<int64_t>(rows, 2 * kAmxRows); ++i) {
+    __builtin_prefetch(c + i * row, 1);
+    __builtin_prefetch(c + i * row + kAmxWords, 1);
+  }
+}
+
+}  // namespace
+
 void MultiplyAmx(const AmxTiles& a, const AmxTiles& b, const AmxSums& c, int64_t m, int64_t n, int64_t k, bool add) {
   constexpr decltype(&MultiplyTiles<1, 1>) kBlocks[2][2] = {{MultiplyTiles<1, 1>, MultiplyTiles<1, 2>},
                                                             {MultiplyTiles<2, 1>, MultiplyTiles<2, 2>}};
   asm volatile("" ::: "memory");  // loads of tiles do not say that they read memory
   for (int64_t j = 0; j < n; j += 2 * kAmxWords) {
     for (int64_t i = 0; i < m; i += 2 * kAmxRows) {
+      PrefetchSums(c.data + (i + 2 * kAmxRows) * c.row + j, c.row, m - i - 2 * kAmxRows);
       AmxTiles rows = a, columns = b;
       rows.data += i / kAmxRows * a.next;
       columns.data += j / kAmxWords * b.next;

@@ -153,6 +153,7 @@ TEST(CpuOps, Reduce) {
   Check({"ReduceMax", {I({40, 3})}, {{"axes", std::vector<int64_t>{1}}}, -100, 100});
   for (int64_t axis : {0, 1, 2}) {
     Check({"ArgMax", {F({5, 6, 7})}, {{"axis", axis}}});
+    Check({"ArgMax", {I({3, 700})}, {{"axis", int64_t{1}}, {"select_last_index", axis & 1}}, -3, 3});
     Check({"ArgMin", {I({5, 6, 7})}, {{"axis", axis}, {"keepdims", int64_t{0}}, {"select_last_index", int64_t{1}}}});
     for (int64_t flag : {0, 1})
       Check({"CumSum", {F({5, 6, 7})}, {{"axis", axis}, {"exclusive", flag}, {"reverse", 1 - flag}}});
