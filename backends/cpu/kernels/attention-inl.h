@@ -188,7 +188,7 @@ float ScaleAndMask(float* s, int64_t begin, int64_t n, float scale, const float*
   constexpr float kLog2E = 1.44269504088896341f, kInteger = 12582912.0f;  // 1.5·2^23: the low bits are an integer
   const VecF32 shifted = Fma(x, kLog2E, kInteger);
   const VecF32 fraction = Fma(x, kLog2E, kInteger - shifted);
-  const VecF32 power = Poly<VecF32>(fraction, 0.99992807f, 0.69326099f, 0.24261113f, 0.05517167f);
+  const VecF32 power = Poly<VecF32>(fraction, 1.0f, 0.69328293f, 0.24221096f, 0.05500893f);
   return FromBits(Bits(power) + ShiftLeft<23>(Bits(shifted)));
 }
 
