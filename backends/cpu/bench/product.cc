@@ -52,11 +52,11 @@ Run MakeOneDnn(const Case& c) {
 void CompareProduct() {
   constexpr DType kF32 = DType::kFloat32, kBf16 = DType::kBFloat16;
   const Case cases[] = {
-      {1024, 576, 1536, false, false, true, kBf16},   {1024, 1536, 576, false, false, true, kF32},
-      {1024, 576, 576, false, false, true, kBf16},    {576, 1024, 1536, true, false, false, kF32},
-      {1536, 1024, 576, true, false, false, kF32},    {256, 576, 49152, false, true, false, kF32},
-      {256, 49152, 576, false, false, false, kF32},   {49152, 256, 576, true, false, false, kF32},
-      {1024, 768, 3072, false, false, true, kBf16},   {768, 1024, 3072, true, false, false, kF32},
+      {1024, 576, 1536, false, false, true, kBf16},  {1024, 1536, 576, false, false, true, kF32},
+      {1024, 576, 576, false, false, true, kBf16},   {576, 1024, 1536, true, false, false, kF32},
+      {1536, 1024, 576, true, false, false, kF32},   {256, 576, 49152, false, true, false, kF32},
+      {256, 49152, 576, false, false, false, kF32},  {49152, 256, 576, true, false, false, kF32},
+      {1024, 768, 3072, false, false, true, kBf16},  {768, 1024, 3072, true, false, false, kF32},
       {2048, 2048, 5632, false, false, true, kBf16},
   };
   for (const Case& c : cases) {
