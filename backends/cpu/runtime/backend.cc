@@ -3,6 +3,7 @@
 #include <hwy/highway.h>
 #include <dnnl.hpp>
 
+#include "backends/cpu/kernels/amx.h"
 #include "backends/cpu/lower/passes.h"
 #include "backends/cpu/ops/ops.h"
 #include "backends/cpu/runtime/kernel.h"
@@ -29,8 +30,8 @@ class CpuBackend : public Backend {
     const dnnl_version_t* v = dnnl::version();
     SetNumThreads(options_.threads);
     const int threads = omp_get_max_threads();
-    return StrCat("cpu: oneDNN ", v->major, ".", v->minor, ".", v->patch, ", vector kernels for ", VectorTarget(), ", ",
-                  threads, threads == 1 ? " thread" : " threads");
+    return StrCat("cpu: oneDNN ", v->major, ".", v->minor, ".", v->patch, ", vector kernels for ", VectorTarget(),
+                  HasAmx() ? " and AMX, " : ", ", threads, threads == 1 ? " thread" : " threads");
   }
 
   bool Supports(const Graph& graph, const Node& node) const override {

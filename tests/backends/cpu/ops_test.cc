@@ -246,6 +246,7 @@ struct MaskForm {
   const char* name;
   int64_t samples;  // 1: all share one mask
   bool (*hides)(int64_t sample, int64_t row, int64_t column);
+  double slope = 0;  // what a mask adds to other scores, by distance
 };
 
 constexpr MaskForm kCausal = {"causal", 1, [](int64_t, int64_t row, int64_t column) { return column > row; }};
@@ -259,11 +260,15 @@ constexpr MaskForm kRanges[] = {
      }},
     {"padding before a sample", 2,
      [](int64_t sample, int64_t row, int64_t column) { return column > row || (sample == 1 && column < 66); }},
+    {"distances", 1, [](int64_t, int64_t row, int64_t column) { return column > row; }, 0.02},
 };
 
 Val MakeMask(Builder& b, int64_t n, double hidden, const MaskForm& form) {
   HostTensor mask(F({form.samples, 1, n, n}));
-  for (int64_t i = 0; i < mask.size(); ++i) mask.Set(i, form.hides(i / n / n, i / n % n, i % n) ? hidden : 0);
+  for (int64_t i = 0; i < mask.size(); ++i) {
+    const int64_t row = i / n % n, column = i % n;
+    mask.Set(i, form.hides(i / n / n, row, column) ? hidden : form.slope * static_cast<double>(column - row));
+  }
   return b.Constant(mask);
 }
 
