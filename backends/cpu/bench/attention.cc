@@ -15,6 +15,10 @@ struct Case {
   int64_t batch, length, heads, width;
 
   Type type(DType dtype) const { return {dtype, {batch, length, heads, width}}; }
+  // Returns the operations of `products` products of all queries and keys.
+  double operations(int products) const {
+    return 2.0 * products * static_cast<double>(batch * heads * width) * static_cast<double>(length * length);
+  }
   float scale() const { return 1 / std::sqrt(static_cast<float>(width)); }
 };
 
@@ -109,13 +113,13 @@ void CompareCase(const Case& c, DType dtype) {
       [=] {
         return MakeNodeRun("cpu.Attention", {x, x, x}, HeadAttrs(c, 4));
       },
-      [=] { return MakeOneDnnForward(c, dtype); });
+      [=] { return MakeOneDnnForward(c, dtype); }, c.operations(2));
   Compare(
       StrCat("attention/backward ", ToString(x)),
       [=] {
         return MakeNodeRun("cpu.AttentionGrad", {x, x, x, x}, HeadAttrs(c, 7));
       },
-      [=] { return MakeOneDnnBackward(c, dtype); });
+      [=] { return MakeOneDnnBackward(c, dtype); }, c.operations(5));
 }
 
 }  // namespace
@@ -123,6 +127,10 @@ void CompareCase(const Case& c, DType dtype) {
 void CompareAttention() {
   for (const Case& c : {Case{8, 128, 12, 64}, Case{2, 256, 12, 64}, Case{1, 1024, 12, 64}}) {
     CompareCase(c, DType::kFloat32);
+    if (cpu::HasBFloat16()) CompareCase(c, DType::kBFloat16);
+  }
+  for (const Case& c : {Case{1, 512, 16, 32}, Case{1, 512, 8, 128}, Case{1, 4096, 4, 32}, Case{1, 4096, 2, 64},
+                        Case{1, 4096, 2, 128}}) {
     if (cpu::HasBFloat16()) CompareCase(c, DType::kBFloat16);
   }
 }

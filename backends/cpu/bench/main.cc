@@ -23,6 +23,11 @@ constexpr char kOwn[] = "own", kOneDnn[] = "oneDNN";
 
 bool smoke = false;  // true if the argument "smoke" was given
 
+std::map<std::string, double>& OperationsOf() {
+  static auto* operations = new std::map<std::string, double>;  // by comparison
+  return *operations;
+}
+
 void Register(const std::string& name, Prepare prepare) {
   benchmark::internal::Benchmark* benchmark =
       benchmark::RegisterBenchmark(name.c_str(), [prepare = std::move(prepare)](benchmark::State& state) {
@@ -60,10 +65,11 @@ class RatioReporter : public benchmark::BenchmarkReporter {
   }
 
   void Finalize() override {
-    std::printf("%-48s %12s %12s %7s\n", "kernel", "own µs", "oneDNN µs", "ratio");
+    std::printf("%-48s %12s %12s %7s %9s\n", "kernel", "own µs", "oneDNN µs", "ratio", "own GF/s");
     for (auto& [name, times] : microseconds_) {
-      std::printf("%-48s %11.1f %11.1f %7.2f\n", name.c_str(), times[kOwn], times[kOneDnn],
-                  times[kOwn] / times[kOneDnn]);
+      std::printf("%-48s %11.1f %11.1f %7.2f", name.c_str(), times[kOwn], times[kOneDnn], times[kOwn] / times[kOneDnn]);
+      const double operations = OperationsOf()[name];
+      operations == 0 ? std::printf("\n") : std::printf(" %9.0f\n", operations / times[kOwn] / 1e3);
     }
   }
 
@@ -73,7 +79,8 @@ class RatioReporter : public benchmark::BenchmarkReporter {
 
 }  // namespace
 
-void Compare(const std::string& name, Prepare own, Prepare onednn) {
+void Compare(const std::string& name, Prepare own, Prepare onednn, double operations) {
+  OperationsOf()[name] = operations;
   Register(name + "/" + kOwn, std::move(own));
   Register(name + "/" + kOneDnn, std::move(onednn));
 }

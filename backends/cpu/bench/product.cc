@@ -16,6 +16,7 @@ struct Case {
     return cpu::MakeProduct(trans_a ? Shape{k, m} : Shape{m, k}, trans_b ? Shape{n, k} : Shape{k, n}, {m, n}, trans_a,
                             trans_b);
   }
+  double operations() const { return 2.0 * static_cast<double>(m * k * n); }
   cpu::Epilogue epilogue() const { return {.in = DType::kBFloat16, .out = out}; }
   dnnl::memory::desc weight() const {
     const cpu::Product p = product();
@@ -64,7 +65,7 @@ void CompareProduct() {
     Compare(
         StrCat("product/", c.m, " ", c.k, " ", c.n, c.trans_a ? " trans_a" : "", c.trans_b ? " trans_b" : "",
                c.packed ? " packed" : "", " ", ToString(c.out)),
-        [=] { return MakeOwn(c); }, [=] { return MakeOneDnn(c); });
+        [=] { return MakeOwn(c); }, [=] { return MakeOneDnn(c); }, c.operations());
   }
 }
 

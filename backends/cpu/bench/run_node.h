@@ -18,8 +18,9 @@ namespace onnxtrain::bench {
 using Run = std::function<void()>;     // computes the operation once
 using Prepare = std::function<Run()>;  // allocates memory and prepares kernels
 
-// Registers the benchmarks "NAME/own" and "NAME/oneDNN".
-void Compare(const std::string& name, Prepare own, Prepare onednn);
+// Registers the benchmarks "NAME/own" and "NAME/oneDNN". `operations`: additions and multiplications of one run, for
+// the column of GF/s; 0: none.
+void Compare(const std::string& name, Prepare own, Prepare onednn, double operations = 0);
 
 // Register the comparisons of one family of kernels each.
 void CompareConvWeightGrad();
