@@ -168,7 +168,7 @@ void MultiplyAmx(const AmxTiles& a, const AmxTiles& b, const AmxSums& c, int64_t
   asm volatile("" ::: "memory");  // loads of tiles do not say that they read memory
   for (int64_t j = 0; j < n; j += 2 * kAmxWords) {
     for (int64_t i = 0; i < m; i += 2 * kAmxRows) {
-      PrefetchSums(c.data + (i + 2 * kAmxRows) * c.row + j, c.row, m - i - 2 * kAmxRows);
+      if (c.far) PrefetchSums(c.data + (i + 2 * kAmxRows) * c.row + j, c.row, m - i - 2 * kAmxRows);
       AmxTiles rows = a, columns = b;
       rows.data += i / kAmxRows * a.next;
       columns.data += j / kAmxWords * b.next;

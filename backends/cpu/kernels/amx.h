@@ -30,10 +30,11 @@ struct AmxTiles {
   int64_t next;  // to the next tile along the other axis
 };
 
-// A row-major result; rows are `row` elements apart.
+// A row-major result; rows are `row` elements apart. A result that is `far`, not in the caches, is prefetched.
 struct AmxSums {
   float* data;
   int64_t row;
+  bool far = false;
 };
 
 // Computes c[m,n] = a·b, or adds a·b to c, with sums in float32. Rows of a's tiles are rows of a, with pairs of bf16

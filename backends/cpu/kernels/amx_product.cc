@@ -64,10 +64,8 @@ GroupedTiles GetTiles(const Factor& f, const uint16_t* data, Range outer, Range 
   }
   const AmxSource source{data + outer.begin * f.outer_stride + k.begin * f.k_stride, outer.size(), k.size(),
                          f.outer_stride, f.k_stride};
-  const int64_t down = SumTiles(k.size());
-  // Follows the rows of memory.
-  const bool outer_lies_in_rows = f.outer_stride == 1;
-  const int64_t across = Tiles(outer.size());
+  const int64_t down = SumTiles(k.size()), across = Tiles(outer.size());
+  const bool outer_lies_in_rows = f.outer_stride == 1;  // packs in the order of memory
   Parallel(across * down, kTileWords, [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
       const int64_t i = outer_lies_in_rows ? t % across : t / down, p = outer_lies_in_rows ? t / across : t % down;
@@ -77,24 +75,23 @@ GroupedTiles GetTiles(const Factor& f, const uint16_t* data, Range outer, Range 
   return {{scratch, kAmxWords, kTileWords, down * kTileWords}, kColumnGroup / kTile * down * kTileWords};
 }
 
+// Multiplies chunks, whose copies are small, in groups of rows and columns, which fit the caches.
 class AmxProduct {
  public:
   AmxProduct(const Factor& a, const Factor& b, const Epilogue& e)
       : a_(a), b_(b), e_(e), sums_in_scratch_(e.out == DType::kBFloat16 && a.chunk_k < a.k) {}
 
   size_t workspace() const {
-    const int64_t sums = sums_in_scratch_ ? a_.outer * b_.outer : 0;
-    return 4 * (a_.packed_words() + b_.packed_words() + sums + omp_get_max_threads() * kScratch);
+    return 4 * (a_.packed_words() + b_.packed_words() + sums_words() + omp_get_max_threads() * kScratch);
   }
 
   void Run(const Args& args) const {
-    const int64_t size = a_.outer * b_.outer;
     auto* words = static_cast<uint32_t*>(args.workspace);
     State s{.args = args, .scratch = reinterpret_cast<float*>(words)};
     words += omp_get_max_threads() * kScratch;
     s.sums = sums_in_scratch_ ? reinterpret_cast<float*>(words) : e_.out == DType::kFloat32 ? args.out() : nullptr;
-    words += sums_in_scratch_ ? size : 0;
-    if (e_.adds) CopyOver(args.in(3), args.out(), size);
+    words += sums_words();
+    if (e_.adds) CopyOver(args.in(3), args.out(), a_.outer * b_.outer);
     for (s.k.begin = 0; s.k.begin < a_.k; s.k.begin = s.k.end) {
       s.k.end = std::min(a_.k, s.k.begin + a_.chunk_k);
       for (s.columns.begin = 0; s.columns.begin < b_.outer; s.columns.begin = s.columns.end) {
@@ -111,6 +108,8 @@ class AmxProduct {
 
  private:
   static constexpr int64_t kScratch = kRowGroup * kColumnGroup;  // floats of a thread
+
+  int64_t sums_words() const { return sums_in_scratch_ ? Tiles(a_.outer * b_.outer) * kTile : 0; }
 
   // A chunk of the product.
   struct State {
@@ -143,8 +142,8 @@ class AmxProduct {
     const bool adds = s.k.begin != 0 || e_.adds, ends = s.k.end == a_.k;
     const bool finishes = ends && (e_.bias || s.sums != s.args.out());
     const bool in_place = s.sums != nullptr && !finishes && rows.size() == m && columns.size() == n;
-    const AmxSums sums =
-        in_place ? AmxSums{s.sums + at, b_.outer} : AmxSums{s.scratch + omp_get_thread_num() * kScratch, kColumnGroup};
+    const AmxSums sums = in_place ? AmxSums{s.sums + at, b_.outer, true}
+                                  : AmxSums{s.scratch + omp_get_thread_num() * kScratch, kColumnGroup};
     // The tiles of 32 columns stay in the first-level cache meanwhile.
     const int64_t parts = (s.k.size() + kMostOfSum - 1) / kMostOfSum;
     const int64_t part = (SumTiles(s.k.size()) + parts - 1) / parts * kPairs;
@@ -191,8 +190,8 @@ void ReadInPlace(Factor& f, const AmxTiles& tiles, int64_t group) {
 
 std::optional<Kernel> MakeAmxProduct(const Product& p, const dnnl::memory::desc* packed, const Epilogue& e) {
   const size_t r = p.y.size();
-  const bool one = NumElements(p.y) == p.m * p.n && NumElements(p.a) == p.m * p.k && NumElements(p.b) == p.k * p.n;
-  if (e.in != DType::kBFloat16 || !HasAmx() || !one || p.m < kTile || p.n < kTile || p.k < kPairs ||
+  const bool single = NumElements(p.y) == p.m * p.n && NumElements(p.a) == p.m * p.k && NumElements(p.b) == p.k * p.n;
+  if (e.in != DType::kBFloat16 || !HasAmx() || !single || p.m < kTile || p.n < kTile || p.k < kPairs ||
       p.m * p.n * p.k < kLeastWork)
     return {};
   Factor a = MakeFactor(p.m, p.k, p.a_strides[r - 2], p.a_strides[r - 1]);
