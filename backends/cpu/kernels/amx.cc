@@ -181,11 +181,11 @@ void PackTileOfA(const AmxSource& x, int64_t i, int64_t p, uint32_t* to) { PackT
 void PackTileOfB(const AmxSource& x, int64_t i, int64_t p, uint32_t* to) { PackTile(x, i, p, true, to); }
 
 AVX_FUNCTION void FinishAmx(const AmxSums& x, int64_t m, int64_t n, const AmxEpilogue& e) {
-  for (int64_t j = 0; j < n; j += kAmxWords) {
-    const auto lanes = static_cast<__mmask16>(n - j < kAmxWords ? (1 << (n - j)) - 1 : 0xffff);
-    const __m512 bias = e.bias == nullptr ? _mm512_setzero_ps() : _mm512_maskz_loadu_ps(lanes, e.bias + j);
-    for (int64_t i = 0; i < m; ++i) {
-      __m512 y = _mm512_add_ps(_mm512_loadu_ps(x.data + i * x.row + j), bias);
+  for (int64_t i = 0; i < m; ++i) {
+    for (int64_t j = 0; j < n; j += kAmxWords) {
+      const auto lanes = static_cast<__mmask16>(n - j < kAmxWords ? (1 << (n - j)) - 1 : 0xffff);
+      __m512 y = _mm512_loadu_ps(x.data + i * x.row + j);
+      if (e.bias != nullptr) y = _mm512_add_ps(y, _mm512_maskz_loadu_ps(lanes, e.bias + j));
       const int64_t at = i * e.row + j;
       if (e.old != nullptr) y = _mm512_add_ps(_mm512_maskz_loadu_ps(lanes, e.old + at), y);
       if (e.floats != nullptr) {

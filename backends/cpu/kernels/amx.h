@@ -22,6 +22,13 @@ class AmxScope {
   AmxScope& operator=(const AmxScope&) = delete;
 };
 
+// Returns true if rows of tiles that are this many words apart fall into so few sets of the first-level cache that they
+// displace each other.
+inline bool ShareSets(int64_t words) { return words % 512 == 0; }
+
+// Returns a distance for rows of that many words that do not share sets, a multiple of two lines of the cache.
+inline int64_t AvoidSets(int64_t words) { return ShareSets(words) ? words + 32 : words; }
+
 // Tiles of one factor of a product, of 16 × 16 words each. Distances are in words.
 struct AmxTiles {
   const uint32_t* data;

@@ -196,7 +196,8 @@ std::optional<Kernel> MakeAmxProduct(const Product& p, const dnnl::memory::desc*
     return {};
   Factor a = MakeFactor(p.m, p.k, p.a_strides[r - 2], p.a_strides[r - 1]);
   Factor b = MakeFactor(p.n, p.k, p.b_strides[r - 1], p.b_strides[r - 2]);
-  if (a.k_stride == 1 && a.outer_stride % 2 == 0 && a.k % kPairs == 0 && a.outer % kTile == 0) {
+  if (a.k_stride == 1 && a.outer_stride % 2 == 0 && a.k % kPairs == 0 && a.outer % kTile == 0 &&
+      !ShareSets(a.outer_stride / 2)) {
     const int64_t row = a.outer_stride / 2;
     ReadInPlace(a, {nullptr, row, kAmxWords, kTile * row}, kColumnGroup * row);
   }

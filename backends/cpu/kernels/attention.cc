@@ -41,7 +41,7 @@ absl::StatusOr<Kernel> PrepareAttention(const KernelContext& c) {
   WorkspaceLayout cut;
   const int64_t rows = cut(std::max(products.RowsScratch(g.k, g.keys()), products.RowsScratch(g.q, g.block))),
                 panels = cut(in_place ? 0 : products.PanelsScratch(g.k)),
-                values = cut(copies_values ? products.SummedScratch(g.v) : 0), p = cut(g.block * g.padded),
+                values = cut(copies_values ? products.SummedScratch(g.v) : 0), p = cut(g.block * g.stride),
                 out_row = products.Extent(g.v.columns), out = cut(g.block * out_row);
   const size_t bytes = cut.bytes();
   constexpr int kYAt = 5;

@@ -28,7 +28,7 @@ class AttentionGrad {
 
   AttentionGrad(const AttentionGeometry& g, const GradHeads& h) : g_(g), h_(h), products_(g.tiles) {
     WorkspaceLayout cut;
-    const int64_t queries = g.q.rows, scores = g.block * g.padded;
+    const int64_t queries = g.q.rows, scores = g.block * g.stride;
     const int64_t d = products_.Extent(g.q.columns), e = products_.Extent(g.v.columns);
     rows_ = cut(std::max(products_.RowsScratch(g.k, g.keys()), products_.RowsScratch(g.v, g.keys())));
     k_panels_ = cut(products_.PanelsScratch(g.k));
@@ -44,8 +44,8 @@ class AttentionGrad {
     kept_ = cut(g.dropout ? scores : 0);
     slope_ = cut(g.softcap != 0 ? scores : 0);
     dq_ = cut(g.block * d);
-    dk_ = cut(d * g.padded);
-    dv_ = cut(e * g.padded);
+    dk_ = cut(d * g.stride);
+    dv_ = cut(e * g.stride);
     result_ = cut(g.padded * RoundUp(std::max(d, e), AttentionProducts<S>::kTile));
     bytes_ = cut.bytes();
   }
@@ -59,8 +59,8 @@ class AttentionGrad {
       const Head head{.number = at[0],
                       .mask = g_.has_mask ? args.in(4) + at[5] : nullptr,
                       .random_key = g_.dropout ? args.in<uint32_t>(5) : nullptr};
-      std::fill_n(ws + dk_, products_.Extent(g_.q.columns) * g_.padded, 0.0f);
-      std::fill_n(ws + dv_, products_.Extent(g_.v.columns) * g_.padded, 0.0f);
+      std::fill_n(ws + dk_, products_.Extent(g_.q.columns) * g_.stride, 0.0f);
+      std::fill_n(ws + dv_, products_.Extent(g_.v.columns) * g_.stride, 0.0f);
       for (int64_t first = 0; first < g_.q.rows; first += g_.block) {
         const int64_t count = std::min(g_.block, g_.q.rows - first);
         const KeyRange keys = seen.By(first, count);
@@ -137,14 +137,14 @@ class AttentionGrad {
     for (int64_t i = NumGemmElements<S>(s.rows); i < products_.Words(s.rows); ++i)
       std::fill_n(data + i * row, s.padded, F(0));
     const int64_t before = NumGemmElements<S>(b.query);
-    products_.Multiply({x.data + before * x.column, x.row, x.column}, {data, row, 1}, {sums + keys.begin, g_.padded, 1},
+    products_.Multiply({x.data + before * x.column, x.row, x.column}, {data, row, 1}, {sums + keys.begin, g_.stride, 1},
                        columns, RoundUp(s.keys, AttentionProducts<S>::kTile), s.rows, true);
   }
 
   void ScatterTransposed(const Heads& h, const float* sums, float* ws, S* to) const {
     const int64_t width = RoundUp(h.columns, AttentionProducts<S>::kTile);
     F* rows = At<S>(ws, result_);
-    AttentionProducts<S>::Transpose({reinterpret_cast<const F*>(sums), g_.padded, 1}, h.columns, h.rows, rows, width);
+    AttentionProducts<S>::Transpose({reinterpret_cast<const F*>(sums), g_.stride, 1}, h.columns, h.rows, rows, width);
     ScatterRows(h, {ws + result_, width, 1}, 0, h.rows, One, to);
   }
 

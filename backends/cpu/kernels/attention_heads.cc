@@ -52,6 +52,7 @@ AttentionGeometry MakeAttentionGeometry(const KernelContext& c, size_t first, bo
   for (const StridedType& t : operands) strides.push_back(MakeHeads(t).batch_strides);
   g.heads = MakeLoop(batch, strides);
   g.padded = AttentionProducts<uint16_t>(tiles).Scores(g.keys());
+  g.stride = tiles ? AvoidSets(g.padded) : g.padded;
   g.block = ChooseBlock(g.padded, tiles);
   return g;
 }

@@ -30,12 +30,13 @@ struct AttentionGeometry {
   bool tiles = false;  // products in tiles of AMX
   int64_t block = 0;   // queries per block
   int64_t padded = 0;  // elements of a row of scores
+  int64_t stride = 0;  // between these rows, and between those of transposed sums
 
   int64_t keys() const { return k.rows; }
   // Returns the scores of `count` queries and a range of keys; `seen`: of the first query, or null.
   ScoreRows MakeRows(float* data, int64_t count, KeyRange range, const KeyRange* seen) const {
     const int64_t unit = tiles ? 32 : 16;
-    return {data, padded, count, range.size(), RoundUp(range.size(), unit), seen, range.begin};
+    return {data, stride, count, range.size(), RoundUp(range.size(), unit), seen, range.begin};
   }
 };
 

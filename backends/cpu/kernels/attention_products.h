@@ -59,7 +59,7 @@ class AttentionProducts {
 
   // Returns true if products can read the rows where they are.
   bool ReadsRows(const Heads& h) const {
-    if (h.column != 1 || h.rows % unit_ != 0) return false;
+    if (h.column != 1 || h.rows % unit_ != 0 || (HasTiles() && ShareSets(h.row / 2))) return false;
     return !kIsBf16<S> || (h.columns % (2 * unit_) == 0 && h.row % 2 == 0);
   }
 
@@ -90,10 +90,11 @@ class AttentionProducts {
       const Matrix<const F> pairs = GatherSummed(h, from, scratch);
       return {pairs.data, pairs.column, pairs.row};
     }
-    const int64_t words = Words(h.rows);
-    const Matrix<const F> pairs = GatherSummed(h, from, scratch + Extent(h.columns) * words);
-    Transpose(pairs, words, h.columns, scratch, words);
-    return {scratch, words, 1};
+    const int64_t words = Words(h.rows), row = AvoidSets(words);
+    const Matrix<const F> pairs = GatherSummed(h, from, scratch + Extent(h.columns) * row);
+    for (int64_t i = 0; i < words; i += kTile)
+      Transpose({pairs.data + i * pairs.row, pairs.row, 1}, kTile, h.columns, scratch + i, row);
+    return {scratch, row, 1};
   }
   int64_t TransposedScratch(const Heads& h) const { return kIsBf16<S> ? SummedScratch(h) * (HasTiles() ? 2 : 1) : 0; }
 
