@@ -93,7 +93,7 @@ class AttentionProducts {
     const int64_t words = Words(h.rows), row = AvoidSets(words);
     const Matrix<const F> pairs = GatherSummed(h, from, scratch + Extent(h.columns) * row);
     for (int64_t i = 0; i < words; i += kTile)
-      Transpose({pairs.data + i * pairs.row, pairs.row, 1}, kTile, h.columns, scratch + i, row);
+      GetAttentionSimd<S>().pack_tile(pairs.data + i * pairs.row, pairs.row, kTile, h.columns, scratch + i, row);
     return {scratch, row, 1};
   }
   int64_t TransposedScratch(const Heads& h) const { return kIsBf16<S> ? SummedScratch(h) * (HasTiles() ? 2 : 1) : 0; }
