@@ -10,7 +10,7 @@ constexpr int64_t kScoresInCache = 1 << 16;  // scores of a block of queries
 // Returns the queries of a block. Blocks of tiles are larger, so that sums over queries stay in registers for longer.
 int64_t ChooseBlock(int64_t padded, bool tiles) {
   const int64_t unit = tiles ? 32 : 6, most = tiles ? kMaxQueries : 48,
-                scores = tiles ? 2 * kScoresInCache : kScoresInCache;
+                scores = tiles ? 4 * kScoresInCache : kScoresInCache;
   return std::clamp<int64_t>(scores / std::max<int64_t>(1, padded) / unit * unit, unit, most);
 }
 
