@@ -445,6 +445,13 @@ TEST(CpuOps, AttentionOfBFloat16) {
   }
 }
 
+// Rows of as many bytes as displace each other in a cache are padded.
+TEST(CpuOps, AttentionOfLongRowsInBFloat16) {
+  for (const double hidden : {0.0, -1e9}) {
+    CheckBFloat16Heads(SplitHeads(1024, hidden, DType::kBFloat16, 64), SplitHeads(1024, hidden, DType::kFloat32, 64));
+  }
+}
+
 TEST(CpuOps, AttentionSkipsKeysThatMasksHide) {
   constexpr int64_t kTokens = 201;
   for (const MaskForm& form : kRanges) {
