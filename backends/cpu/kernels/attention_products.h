@@ -96,7 +96,10 @@ class AttentionProducts {
       GetAttentionSimd<S>().pack_tile(pairs.data + i * pairs.row, pairs.row, kTile, h.columns, scratch + i, row);
     return {scratch, row, 1};
   }
-  int64_t TransposedScratch(const Heads& h) const { return kIsBf16<S> ? SummedScratch(h) * (HasTiles() ? 2 : 1) : 0; }
+  int64_t TransposedScratch(const Heads& h) const {
+    if (!kIsBf16<S>) return 0;
+    return SummedScratch(h) + (HasTiles() ? Extent(h.columns) * AvoidSets(Words(h.rows)) : 0);
+  }
 
   // Transposes x [rows, columns] to rows `width` apart, a multiple of 16; elements after the first `rows` are zeros.
   static void Transpose(const Matrix<const F>& x, int64_t rows, int64_t columns, F* to, int64_t width) {
