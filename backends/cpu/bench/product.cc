@@ -1,5 +1,6 @@
 // Compares products of bf16 in tiles of AMX with oneDNN's, of plain and packed weights.
 #include "backends/cpu/bench/run_node.h"
+#include "backends/cpu/kernels/amx.h"
 #include "backends/cpu/kernels/amx_product.h"
 #include "backends/cpu/kernels/matmul.h"
 #include "frontend/base/strings.h"
@@ -20,13 +21,19 @@ struct Case {
   cpu::Epilogue epilogue() const { return {.in = DType::kBFloat16, .out = out}; }
   dnnl::memory::desc weight() const {
     const cpu::Product p = product();
-    return packed ? *cpu::FindPackedLayout(m, k, n, DType::kBFloat16) : cpu::Plain(p.b, p.b_strides, DType::kBFloat16);
+    const auto layout = packed ? cpu::FindPackedLayout(m, k, n, DType::kBFloat16) : std::nullopt;
+    return layout ? *layout : cpu::Plain(p.b, p.b_strides, DType::kBFloat16);
+  }
+  // Returns nothing if there are no tiles on this processor, or oneDNN has another layout for the weight.
+  std::optional<cpu::Kernel> kernel() const {
+    const dnnl::memory::desc of_weight = weight();
+    return cpu::MakeAmxProduct(product(), packed ? &of_weight : nullptr, epilogue());
   }
 };
 
 Run MakeOwn(const Case& c) {
   const dnnl::memory::desc weight = c.weight();
-  const cpu::Kernel kernel = *cpu::MakeAmxProduct(c.product(), c.packed ? &weight : nullptr, c.epilogue());
+  const cpu::Kernel kernel = *c.kernel();
   const std::shared_ptr<void> a = MakeBuffer(DType::kBFloat16, c.m * c.k * 2),
                               b = MakeBuffer(DType::kBFloat16, weight.get_size()),
                               y = MakeBuffer(c.out, c.m * c.n * DTypeSize(c.out)),
@@ -61,7 +68,7 @@ void CompareProduct() {
       {2048, 2048, 5632, false, false, true, kBf16},
   };
   for (const Case& c : cases) {
-    if (!cpu::MakeAmxProduct(c.product(), nullptr, c.epilogue())) continue;  // no tiles on this processor
+    if (!cpu::HasAmx() || !c.kernel()) continue;
     Compare(
         StrCat("product/", c.m, " ", c.k, " ", c.n, c.trans_a ? " trans_a" : "", c.trans_b ? " trans_b" : "",
                c.packed ? " packed" : "", " ", ToString(c.out)),

@@ -62,7 +62,8 @@ struct AmxSource {
 void PackTileOfA(const AmxSource& x, int64_t i, int64_t p, uint32_t* to);
 void PackTileOfB(const AmxSource& x, int64_t i, int64_t p, uint32_t* to);
 
-// What becomes of a block of sums: y = x + bias + old, in floats or bf16. Rows of `old` and y are `row` elements apart.
+// The epilogue of a block of sums x computes y = x + bias + old, in floats or bf16. Rows of `old` and y are `row`
+// elements apart.
 struct AmxEpilogue {
   const float *bias, *old;  // of the block's first column, its first element; null: none
   float* floats;            // null: halves
@@ -70,7 +71,7 @@ struct AmxEpilogue {
   int64_t row;
 };
 
-// Writes a block x[m,n].
+// Writes y[m,n].
 void FinishAmx(const AmxSums& x, int64_t m, int64_t n, const AmxEpilogue& e);
 
 }  // namespace onnxtrain::cpu

@@ -183,7 +183,7 @@ float ScaleAndMask(float* s, int64_t begin, int64_t n, float scale, const float*
 }
 
 // Returns e^x with a relative error of 1e-4, less than results of bf16 show (a minimax fit of 2^f by Lawson's
-// algorithm). The result is arbitrary for x < −87.
+// algorithm). e^0 is 1, so that the gradient of a single score is 0; the result is arbitrary for x < −87.
 [[gnu::always_inline]] inline VecF32 BriefExp(VecF32 x) {
   constexpr float kLog2E = 1.44269504088896341f, kInteger = 12582912.0f;  // 1.5·2^23: the low bits are an integer
   const VecF32 shifted = Fma(x, kLog2E, kInteger);

@@ -46,7 +46,7 @@ class AttentionGrad {
     dq_ = cut(g.block * d);
     dk_ = cut(d * g.stride);
     dv_ = cut(e * g.stride);
-    result_ = cut(g.padded * RoundUp(std::max(d, e), AttentionProducts<S>::kTile));
+    result_ = cut(g.keys() * RoundUp(std::max(d, e), AttentionProducts<S>::kTile));
     bytes_ = cut.bytes();
   }
 

@@ -51,9 +51,9 @@ AttentionGeometry MakeAttentionGeometry(const KernelContext& c, size_t first, bo
   std::vector<Shape> strides = {Strides(batch)};
   for (const StridedType& t : operands) strides.push_back(MakeHeads(t).batch_strides);
   g.heads = MakeLoop(batch, strides);
-  g.padded = AttentionProducts<uint16_t>(tiles).Scores(g.keys());
-  g.stride = tiles ? AvoidSets(g.padded) : g.padded;
-  g.block = ChooseBlock(g.padded, tiles);
+  const int64_t padded = PadScores(g.keys(), tiles);
+  g.stride = tiles ? AvoidSets(padded) : padded;
+  g.block = ChooseBlock(padded, tiles);
   return g;
 }
 

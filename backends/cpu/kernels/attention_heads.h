@@ -29,14 +29,12 @@ struct AttentionGeometry {
   int64_t masks = 0;   // matrices [queries, keys] of the mask; 0: its rows are shared by queries or keys
   bool tiles = false;  // products in tiles of AMX
   int64_t block = 0;   // queries per block
-  int64_t padded = 0;  // elements of a row of scores
-  int64_t stride = 0;  // between these rows, and between those of transposed sums
+  int64_t stride = 0;  // between rows of scores, and between those of transposed sums
 
   int64_t keys() const { return k.rows; }
   // Returns the scores of `count` queries and a range of keys; `seen`: of the first query, or null.
   ScoreRows MakeRows(float* data, int64_t count, KeyRange range, const KeyRange* seen) const {
-    const int64_t unit = tiles ? 32 : 16;
-    return {data, stride, count, range.size(), RoundUp(range.size(), unit), seen, range.begin};
+    return {data, stride, count, range.size(), PadScores(range.size(), tiles), seen, range.begin};
   }
 };
 
@@ -45,7 +43,7 @@ Heads MakeHeads(const StridedType& t);
 // Reads a node whose query is operand `first`. `tiles`: AMX, where the processor has it.
 AttentionGeometry MakeAttentionGeometry(const KernelContext& c, size_t first, bool tiles);
 
-// cpu.AttentionGrad for operands S, float or uint16_t (bf16).
+// Prepares cpu.AttentionGrad for operands S, float or uint16_t (bf16).
 template <typename S>
 absl::StatusOr<Kernel> PrepareAttentionGrad(const KernelContext& c);
 

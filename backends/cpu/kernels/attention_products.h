@@ -21,6 +21,9 @@ int64_t NumGemmElements(int64_t n) {
 
 inline int64_t RoundUp(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
+// Returns the elements in a row of the scores of n keys, whole vectors or pairs of tiles.
+inline int64_t PadScores(int64_t n, bool tiles) { return RoundUp(n, tiles ? 2 * kAmxWords : kAmxWords); }
+
 // The extents and strides of the matrices [rows, columns] of all heads.
 struct Heads {
   Shape batch_strides;
@@ -43,18 +46,21 @@ class AttentionProducts {
   // Returns the GemmElements of n elements of the summed axis.
   int64_t Words(int64_t n) const { return RoundUp(NumGemmElements<S>(n), unit_); }
   // Returns the elements in a row of the scores of n keys.
-  int64_t Scores(int64_t n) const { return RoundUp(n, HasTiles() ? 2 * kTile : kTile); }
+  int64_t Scores(int64_t n) const { return PadScores(n, HasTiles()); }
 
   // Computes c[m,n] = a·b, or adds a·b to c, for k elements of the summed axis. Returns c.
   Matrix<const float> Multiply(const Matrix<const F>& a, const Matrix<const F>& b, const Matrix<float>& c, int64_t m,
                                int64_t n, int64_t k, bool add = false) const {
+    const Matrix<const float> result{c.data, c.row, c.column};
     if constexpr (kIsBf16<S>) {
-      if (HasTiles())
+      if (HasTiles()) {
         MultiplyAmx({a.data, a.row, kTile, kTile * a.row}, {b.data, b.row, kTile * b.row, kTile}, {c.data, c.row},
                     Extent(m), Extent(n), Words(k), add);
+        return result;
+      }
     }
-    if (!HasTiles()) GetAttentionSimd<S>().multiply(a, b, c, m, n, NumGemmElements<S>(k), add);
-    return {c.data, c.row, c.column};
+    GetAttentionSimd<S>().multiply(a, b, c, m, n, NumGemmElements<S>(k), add);
+    return result;
   }
 
   // Returns true if products can read the rows where they are.
