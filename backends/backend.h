@@ -175,6 +175,8 @@ class Backend {
   virtual int64_t PreparedKernels() const { return 0; }
   // Frees the prepared kernels that no program uses. Without this call they are cached for later programs.
   virtual void DropUnusedKernels() {}
+  // Returns true if chains of elementwise operators are one kernel, whose inner values take no memory.
+  virtual bool FusesElementwise() const { return false; }
   // Returns true if programs can keep values in a file (CompileOptions::memory_limit).
   virtual bool Offloads() const { return false; }
   // Fuses and compiles a legalized graph.

@@ -252,25 +252,34 @@ class ElementwiseFuser {
         sums.push_back(out);
       }
       if (!fusible_[n]) continue;
-      slots[out] = static_cast<int>(inputs.size() + program.code.size());
-      if (units_.IsReadOutside(out)) {
+      slots[out] = AddInstruction(MakeInstruction(graph_.nodes()[n], slots), inputs.size(), &program);
+      if (!units_.IsReadOutside(out)) continue;
+      results.push_back(out);
+      if (std::ranges::find(program.results, slots[out]) == program.results.end())
         program.results.push_back(slots[out]);
-        results.push_back(out);
-      }
-      program.code.push_back(MakeInstruction(graph_.nodes()[n], slots));
     }
     std::vector<Val> operands;
     for (ValueId v : inputs) operands.push_back(r.Map(v));
     r.b().set_source(graph_.nodes()[nodes.back()].source);
     const auto outputs = r.b().Ops("cpu.Fused", operands, ToAttrs(program));
     RETURN_IF_ERROR(r.b().status());
-    results.insert(results.end(), sums.begin(), sums.end());
-    for (size_t i = 0; i < results.size(); ++i) {
-      const Val now = Reinterpret(outputs[i], graph_.type(results[i]));
-      r.Set(results[i], now);
-      r.b().graph().SetValueName(now.id(), graph_.value(results[i]).name);
-    }
+    const auto replace = [&](ValueId v, Val by) {
+      const Val now = Reinterpret(by, graph_.type(v));
+      r.Set(v, now);
+      r.b().graph().SetValueName(now.id(), graph_.value(v).name);
+    };
+    for (const ValueId v : results)
+      replace(v, outputs[std::ranges::find(program.results, slots.at(v)) - program.results.begin()]);
+    for (size_t i = 0; i < sums.size(); ++i) replace(sums[i], outputs[program.results.size() + i]);
     return r.b().status();
+  }
+
+  // Appends the instruction, unless the program has it, and returns its slot. Each reader of a cast has its own copy.
+  static int AddInstruction(const Instruction& in, size_t inputs, FusedProgram* program) {
+    const auto same = std::ranges::find(program->code, in);
+    const auto slot = static_cast<int>(inputs + (same - program->code.begin()));
+    if (same == program->code.end()) program->code.push_back(in);
+    return slot;
   }
 
   Instruction MakeInstruction(const Node& node, const std::map<ValueId, int>& slots) const {

@@ -67,6 +67,8 @@ struct Instruction {
   std::string entry;
   std::array<int, 3> operands = {-1, -1, -1};
   std::array<float, 2> params{};
+
+  bool operator==(const Instruction&) const = default;
 };
 
 // A sum in double precision over the float32 result of an instruction, viewed as a matrix of `columns` columns.
@@ -86,7 +88,7 @@ struct FusedProgram {
 };
 
 // Bounds that let the kernel keep its state on the stack.
-inline constexpr int kMaxInstructions = 24;
+inline constexpr int kMaxInstructions = 40;
 inline constexpr int kMaxFusedInputs = 14;
 inline constexpr int kMaxFusedReductions = 4;
 

@@ -50,6 +50,7 @@ class CpuBackend : public Backend {
   absl::StatusOr<std::unique_ptr<Program>> Compile(const Graph& legal, const CompileOptions& options) override {
     return CompileProgram(legal, options, options_.threads, kernels_);
   }
+  bool FusesElementwise() const override { return true; }
   bool Offloads() const override { return true; }
   bool ReadsHostMemory() const override { return true; }
   absl::StatusOr<std::unique_ptr<Buffer>> Allocate(size_t bytes) override { return AllocateBuffer(bytes); }

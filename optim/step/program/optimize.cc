@@ -114,6 +114,8 @@ double NodeSeconds(const Graph& graph, const Node& node) {
   return NodeFlops(graph, node) / (IsProduct(node) ? kProducts : kOthers) + MoveSeconds(graph, node);
 }
 
-double MoveSeconds(const Graph& graph, const Node& node) { return NodeBytes(graph, node) / kBytes; }
+double MoveSeconds(const Graph& graph, const Node& node) { return MoveSeconds(NodeBytes(graph, node)); }
+
+double MoveSeconds(double bytes) { return bytes / kBytes; }
 
 }  // namespace onnxtrain

@@ -29,5 +29,6 @@ absl::StatusOr<Graph> OptimizeProgram(Graph graph, DType compute);
 double NodeSeconds(const Graph& graph, const Node& node);
 // Returns the estimated seconds of a node that only moves bytes: a cast, transpose or pack.
 double MoveSeconds(const Graph& graph, const Node& node);
+double MoveSeconds(double bytes);
 
 }  // namespace onnxtrain

@@ -19,6 +19,7 @@ class PlanningBackend : public Backend {
   absl::StatusOr<std::vector<size_t>> Workspaces(const Graph& graph) const override {
     return backend_.Workspaces(graph);
   }
+  bool FusesElementwise() const override { return backend_.FusesElementwise(); }
   int64_t PreparedKernels() const override { return backend_.PreparedKernels(); }
   void DropUnusedKernels() override { backend_.DropUnusedKernels(); }
   absl::StatusOr<std::unique_ptr<Program>> Compile(const Graph& legal, const CompileOptions& options) override {

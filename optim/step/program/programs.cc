@@ -22,6 +22,7 @@
 #include "frontend/passes/hoist.h"
 #include "frontend/passes/pass.h"
 #include "optim/memory/policy.h"
+#include "optim/memory/recompute_elementwise.h"
 #include "optim/record/telemetry/trace.h"
 #include "optim/step/program/optimize.h"
 #include "optim/step/program/stored_weights.h"
@@ -108,6 +109,10 @@ absl::StatusOr<std::unique_ptr<CompiledProgram>> Programs::Compile(Graph graph, 
     compiled->id = compiled_++;
     LayOutExchange(legal, overrides, state, compiled.get());
     compiled->code = CodeEstimate(legal);
+    if (backend_.FusesElementwise()) {
+      const Pass recompute = {"recompute_elementwise", RecomputeElementwise};
+      ASSIGN_OR_RETURN(legal, RunPasses(std::move(legal), {&recompute, 1}));
+    }
     RETURN_IF_ERROR(CompileWithin(legal, samples, compiled.get()));
   }
   PackOutputs(transient_outputs, compiled.get());
