@@ -16,6 +16,10 @@ template <>
 struct Wide<float> {
   using Type = double;
 };
+template <>
+struct Wide<StoredBFloat16> {
+  using Type = double;
+};
 
 template <typename T>
 struct Sum {
@@ -97,6 +101,19 @@ void ReduceRow(const void* data, int64_t n, void* acc) {
   for (int j = 0; j < kLanes; ++j) Join<Op>(*static_cast<Acc*>(acc), lanes[j]);
 }
 
+// Folds n consecutive elements of bf16 into *acc as floats, block by block.
+template <typename Op>
+void ReduceWidened(const void* data, int64_t n, void* acc) {
+  constexpr int64_t kBlock = 512;
+  float block[kBlock];
+  const auto* x = static_cast<const uint16_t*>(data);
+  for (int64_t first = 0; first < n; first += kBlock) {
+    const int64_t count = std::min(kBlock, n - first);
+    for (int64_t i = 0; i < count; ++i) block[i] = std::bit_cast<float>(static_cast<uint32_t>(x[first + i]) << 16);
+    ReduceRow<Op, float>(block, count, acc);
+  }
+}
+
 // Folds n consecutive elements into n accumulators.
 template <typename Op, typename T>
 void ReduceColumnElements(const void* data, int64_t n, void* accs) {
@@ -145,6 +162,15 @@ constexpr ReducerTable kReducers = {MakeReducer<Sum<T>, T>(),        MakeReducer
                                     MakeReducer<SumSquares<T>, T>(), MakeReducer<SumSquares<T>, T, double>()};
 
 const ReducerTable& FloatReducers() { return kReducers<float>; }
+
+const Reducer& BFloat16SquaredNorm() {
+  static constexpr Reducer kReducer = [] {
+    Reducer reducer = MakeReducer<SumSquares<StoredBFloat16>, StoredBFloat16, double>();
+    reducer.row = &ReduceWidened<SumSquares<float>>;
+    return reducer;
+  }();
+  return kReducer;
+}
 
 }  // namespace HWY_NAMESPACE
 }  // namespace onnxtrain::cpu

@@ -1,6 +1,7 @@
 #include "backends/cpu/kernels/row_functions.h"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 
 #include "backends/cpu/kernels/typed.h"
@@ -16,6 +17,13 @@ struct ReducerTable {
   Reducer squared_norm;  // sum_squares with a result in double precision
 };
 
+// An element of a tensor of bf16.
+struct StoredBFloat16 {
+  uint16_t bits;
+
+  explicit operator double() const { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+};
+
 }  // namespace onnxtrain::cpu
 
 #define HWY_TARGET_INCLUDE "backends/cpu/kernels/reduce-inl.h"
@@ -26,6 +34,7 @@ struct ReducerTable {
 namespace onnxtrain::cpu {
 
 HWY_EXPORT(FloatReducers);
+HWY_EXPORT(BFloat16SquaredNorm);
 
 namespace {
 
@@ -164,6 +173,7 @@ void ReduceColumnParts(const ReducePlan& p, const Reducer& f, const Args& args) 
 }
 
 const Reducer& MakeReducer(const KernelContext& c) {
+  if (c.in().dtype == DType::kBFloat16) return HWY_DYNAMIC_DISPATCH(BFloat16SquaredNorm)();
   const ReducerTable* table = &HWY_DYNAMIC_DISPATCH(FloatReducers)();
   if (c.in().dtype != DType::kFloat32) {
     table = ForNumber(c.in().dtype, []<typename T>(T) { return &HWY_NAMESPACE::kReducers<T>; });
@@ -221,7 +231,7 @@ std::span<const KernelRow> ReduceKernels() {
       {"ReduceSum", PrepareReduce, kReals | kInts},  {"ReduceMean", PrepareReduce, kReals},
       {"ReduceMax", PrepareReduce, kReals | kInts},  {"ReduceMin", PrepareReduce, kReals | kInts},
       {"ReduceProd", PrepareReduce, kReals | kInts}, {"CumSum", PrepareCumSum, kReals | kInts},
-      {"cpu.ReduceSumSquares", PrepareReduce},       {"SquaredNorm", PrepareReduce, kReals},
+      {"cpu.ReduceSumSquares", PrepareReduce},       {"SquaredNorm", PrepareReduce, kReals | Only(DType::kBFloat16)},
   };
   return kRows;
 }

@@ -160,6 +160,13 @@ Result SumWithGatherGrad(const Context& c) {
   return std::nullopt;
 }
 
+// Lets the squared norm of a gradient read it as it was rounded.
+Result NormOfRounded(const Context& c) {
+  const ValueId narrow = SkipUpcast(c.pattern, c.node.inputs[0]);
+  if (narrow == c.node.inputs[0]) return std::nullopt;
+  return Vals{c.r.b().Op(c.node.op, {c.r.Map(narrow)}, c.node.attrs)};
+}
+
 // --- Products ---
 
 // Maps the bias; kernels of bf16 operands add a bias of either type, so that its cast is skipped.
@@ -216,6 +223,7 @@ constexpr Fusion kEpilogues[] = {
     {"Cast", ProductEpilogue},
     {"Relu", ReluAfterConv},
     {"ReduceSum", SumOfSquares},
+    {"SquaredNorm", NormOfRounded},
     {"GatherGrad", AccumulatedGatherGrad},  // accumulator += scatter
     {"Add", SumWithGatherGrad},
 };
