@@ -48,13 +48,15 @@ absl::StatusOr<Kernel> PrepareAttention(const KernelContext& c) {
   return Kernel{
       .run =
           [=](const Args& args) {
-            ForHeads<S>(g, bytes, args, 0, [&](const OperandOffsets& at, float* ws, const VisibleKeys& seen) {
+            ForHeads<S>(g, bytes, args, 0, [&](const OperandOffsets& at, float* ws, const VisibleKeys& seen,
+                                              bool same) {
               using F = GemmElement<S>;
-              const Matrix<const F> k = products.GatherRows(g.k, args.in<S>(1) + at[2], 0, g.keys(), At<S>(ws, rows));
-              if (!in_place) products.PackPanels(k, g.keys(), g.k.columns, At<S>(ws, panels));
-              const S* all_v = args.in<S>(2) + at[3];
-              const Matrix<const F> v = copies_values ? products.GatherSummed(g.v, all_v, At<S>(ws, values))
-                                                      : products.GatherRows(g.v, all_v, 0, g.keys(), nullptr);
+              const S *all_k = args.in<S>(1) + at[2], *all_v = args.in<S>(2) + at[3];
+              Matrix<const F> k, v = products.SummedAt(g.v, At<S>(ws, values));
+              if (in_place || !same) k = products.GatherRows(g.k, all_k, 0, g.keys(), At<S>(ws, rows));
+              if (!in_place && !same) products.PackPanels(k, g.keys(), g.k.columns, At<S>(ws, panels));
+              if (!copies_values) v = products.GatherRows(g.v, all_v, 0, g.keys(), nullptr);
+              if (copies_values && !same) v = products.GatherSummed(g.v, all_v, At<S>(ws, values));
               const Head head{.number = at[0],
                               .mask = g.has_mask ? args.in(3) + at[4] : nullptr,
                               .random_key = g.dropout ? args.in<uint32_t>(4) : nullptr};

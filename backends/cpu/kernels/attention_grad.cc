@@ -44,52 +44,85 @@ class AttentionGrad {
     kept_ = cut(g.dropout ? scores : 0);
     slope_ = cut(g.softcap != 0 ? scores : 0);
     dq_ = cut(g.block * d);
-    dk_ = cut(d * g.stride);
-    dv_ = cut(e * g.stride);
+    of_keys_ = d * g.stride;
+    sums_ = of_keys_ + e * g.stride;
+    if (g.repeats == 1) dk_ = cut(sums_);
     result_ = cut(g.keys() * RoundUp(std::max(d, e), AttentionProducts<S>::kTile));
     bytes_ = cut.bytes();
   }
 
   // Returns the bytes of workspace.
-  size_t workspace() const { return GetAttentionWorkspace(g_, bytes_); }
+  size_t workspace() const { return partial_at() + (g_.repeats > 1 ? g_.heads.size() * sums_ * sizeof(float) : 0); }
 
   void Run(const Args& args) const {
-    ForHeads<S>(g_, bytes_, args, 1, [&](const OperandOffsets& at, float* ws, const VisibleKeys& seen) {
-      const GradOperands<S> x = Gather(args, at, ws);
+    float* partial = reinterpret_cast<float*>(static_cast<char*>(args.workspace) + partial_at());
+    ForHeads<S>(g_, bytes_, args, 1, [&](const OperandOffsets& at, float* ws, const VisibleKeys& seen, bool same) {
+      const GradOperands<S> x = Gather(args, at, ws, same);
+      float* sums = g_.repeats == 1 ? ws + dk_ : partial + at[0] * sums_;
       const Head head{.number = at[0],
                       .mask = g_.has_mask ? args.in(4) + at[5] : nullptr,
                       .random_key = g_.dropout ? args.in<uint32_t>(5) : nullptr};
-      std::fill_n(ws + dk_, products_.Extent(g_.q.columns) * g_.stride, 0.0f);
-      std::fill_n(ws + dv_, products_.Extent(g_.v.columns) * g_.stride, 0.0f);
+      std::fill_n(sums, sums_, 0.0f);
       for (int64_t first = 0; first < g_.q.rows; first += g_.block) {
         const int64_t count = std::min(g_.block, g_.q.rows - first);
         const KeyRange keys = seen.By(first, count);
         const ScoreRows p = g_.MakeRows(ws + p_, count, keys, seen.From(first));
-        const Matrix<const float> dq = RunBlock(x, {p, head, first, keys.begin}, keys, ws);
+        const Matrix<const float> dq = RunBlock(x, {p, head, first, keys.begin}, keys, ws, sums);
         ScatterRows(h_.dq, dq, first, count, One, args.out<S>(0) + at[kOutputsAt]);
       }
-      ScatterTransposed(h_.dk, ws + dk_, ws, args.out<S>(1) + at[kOutputsAt + 1]);
-      ScatterTransposed(h_.dv, ws + dv_, ws, args.out<S>(2) + at[kOutputsAt + 2]);
+      if (g_.repeats == 1) ScatterSums(args, at, sums, ws);
     });
+    if (g_.repeats > 1) AddRepeats(args, partial);
   }
 
  private:
+  // Where the sums of each head are in the workspace, if heads share keys.
+  size_t partial_at() const { return RoundUp(static_cast<int64_t>(GetAttentionWorkspace(g_, bytes_)), 64); }
+
+  // Writes dk and dv, the sums of the heads that share keys. Threads compute single heads, so that few groups of heads
+  // occupy many threads, too.
+  void AddRepeats(const Args& args, float* partial) const {
+    Parallel(g_.heads.size() / g_.repeats, g_.repeats * sums_, [&](int64_t begin, int64_t end) {
+      for (int64_t group = begin; group < end; ++group) {
+        const int64_t head = group * g_.repeats;
+        float* sums = partial + head * sums_;
+        for (int64_t i = 1; i < g_.repeats; ++i) {
+          const float* other = sums + i * sums_;
+          for (int64_t j = 0; j < sums_; ++j) sums[j] += other[j];
+        }
+        ForRows(g_.heads, head, head + 1, [&](const OperandOffsets& at, int64_t) {
+          ScatterSums(args, at, sums, GetThreadWorkspace(args, bytes_));
+        });
+      }
+    });
+  }
+
+  void ScatterSums(const Args& args, const OperandOffsets& at, const float* sums, float* ws) const {
+    ScatterTransposed(h_.dk, sums, ws, args.out<S>(1) + at[kOutputsAt + 1]);
+    ScatterTransposed(h_.dv, sums + of_keys_, ws, args.out<S>(2) + at[kOutputsAt + 2]);
+  }
+
   static constexpr int kOutputsAt = 6;  // among the offsets
   static float One(int64_t) { return 1; }
 
-  GradOperands<S> Gather(const Args& args, const OperandOffsets& at, float* ws) const {
-    const S *dy = args.in<S>(0) + at[1], *q = args.in<S>(1) + at[2], *k = args.in<S>(2) + at[3],
-            *v = args.in<S>(3) + at[4];
+  // Copies keys and values so that products read them.
+  void GatherKeys(const S* k, const S* v, float* ws) const {
     F* rows = At<S>(ws, rows_);
     products_.PackPanels(products_.GatherRows(g_.k, k, 0, g_.keys(), rows), g_.keys(), g_.k.columns,
                          At<S>(ws, k_panels_));
     products_.PackPanels(products_.GatherRows(g_.v, v, 0, g_.keys(), rows), g_.keys(), g_.v.columns,
                          At<S>(ws, v_panels_));
+    products_.GatherSummed(g_.k, k, At<S>(ws, k_));
+  }
+
+  GradOperands<S> Gather(const Args& args, const OperandOffsets& at, float* ws, bool same_keys) const {
+    if (!same_keys) GatherKeys(args.in<S>(2) + at[3], args.in<S>(3) + at[4], ws);
+    const S *dy = args.in<S>(0) + at[1], *q = args.in<S>(1) + at[2];
     GradOperands<S> x{.q = products_.GatherRows(g_.q, q, 0, g_.q.rows, At<S>(ws, q_)),
                       .dy = products_.GatherRows(h_.dy, dy, 0, g_.q.rows, At<S>(ws, dy_)),
                       .q_t = {},
                       .dy_t = {},
-                      .k = products_.GatherSummed(g_.k, k, At<S>(ws, k_))};
+                      .k = products_.SummedAt(g_.k, At<S>(ws, k_))};
     x.q_t = products_.GatherTransposed(g_.q, q, x.q, At<S>(ws, q_t_));
     x.dy_t = products_.GatherTransposed(h_.dy, dy, x.dy, At<S>(ws, dy_t_));
     return x;
@@ -107,8 +140,9 @@ class AttentionGrad {
     return factors;
   }
 
-  // Returns dq of a block of queries, and adds their contributions to dk and dv.
-  Matrix<const float> RunBlock(const GradOperands<S>& x, const ScoreBlock& b, KeyRange keys, float* ws) const {
+  // Returns dq of a block of queries, and adds their contributions to dk and dv, `sums`.
+  Matrix<const float> RunBlock(const GradOperands<S>& x, const ScoreBlock& b, KeyRange keys, float* ws,
+                               float* sums) const {
     const ScoreRows& p = b.rows;
     ScoreRows dp = p;
     dp.data = ws + dp_;
@@ -117,8 +151,8 @@ class AttentionGrad {
     const ScoreFactors factors = ComputeFactors(b, ws, inverse);
     products_.MultiplyPanels(Below(x.dy, b.query), g_.v, At<S>(ws, v_panels_), keys, dp);
     GetAttentionSimd<S>().score_grads(p, dp.data, g_.scale, inverse, factors, At<S>(ws, across_));
-    AddTransposed(x.dy_t, p, b, keys, g_.v.columns, ws + dv_);
-    AddTransposed(x.q_t, dp, b, keys, g_.q.columns, ws + dk_);
+    AddTransposed(x.dy_t, p, b, keys, g_.v.columns, sums + of_keys_);
+    AddTransposed(x.q_t, dp, b, keys, g_.q.columns, sums);
     const int64_t width = products_.Extent(g_.q.columns);
     return products_.Multiply({At<S>(ws, across_), NumGemmElements<S>(p.ld), 1},
                               Below(x.k, NumGemmElements<S>(keys.begin)), {ws + dq_, width, 1}, p.rows, g_.q.columns,
@@ -151,8 +185,9 @@ class AttentionGrad {
   AttentionGeometry g_;
   GradHeads h_;
   AttentionProducts<S> products_;
-  int64_t rows_, k_panels_, v_panels_, dy_, q_, dy_t_, q_t_, k_, p_, dp_, across_, kept_, slope_, dq_, dk_, dv_,
-      result_;
+  int64_t rows_, k_panels_, v_panels_, dy_, q_, dy_t_, q_t_, k_, p_, dp_, across_, kept_, slope_, dq_,
+      dk_ = 0, result_;
+  int64_t of_keys_, sums_;  // floats of dk, and of dk and dv, of a head
   size_t bytes_;
 };
 

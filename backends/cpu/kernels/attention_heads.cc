@@ -48,6 +48,7 @@ AttentionGeometry MakeAttentionGeometry(const KernelContext& c, size_t first, bo
     if (matrices && g.q.rows * g.keys() != 0) g.masks = c.in(first + 3).elements() / (g.q.rows * g.keys());
   }
   const Shape batch(q.begin(), q.end() - 2);
+  if (batch.size() > 2 && g.k.batch_strides.back() == 0) g.repeats = batch.back();
   std::vector<Shape> strides = {Strides(batch)};
   for (const StridedType& t : operands) strides.push_back(MakeHeads(t).batch_strides);
   g.heads = MakeLoop(batch, strides);

@@ -27,6 +27,7 @@ struct AttentionGeometry {
   bool has_mask = false;
   int64_t mask_row = 0, mask_column = 0;
   int64_t masks = 0;   // matrices [queries, keys] of the mask; 0: its rows are shared by queries or keys
+  int64_t repeats = 1;  // successive heads that share keys and values
   bool tiles = false;  // products in tiles of AMX
   int64_t block = 0;   // queries per block
   int64_t stride = 0;  // between rows of scores, and between those of transposed sums
@@ -121,8 +122,13 @@ void PrefetchNext(const AttentionGeometry& g, const Args& args, int inputs, cons
   }
 }
 
-// Calls f(offsets, workspace of the thread, visible keys) for every head. q, k, v and the mask are the inputs from
-// `first` on.
+// Returns the workspace of this thread.
+inline float* GetThreadWorkspace(const Args& args, size_t of_thread) {
+  return reinterpret_cast<float*>(static_cast<char*>(args.workspace) + omp_get_thread_num() * of_thread);
+}
+
+// Calls f(offsets, workspace of the thread, visible keys, same) for every head. q, k, v and the mask are the inputs from
+// `first` on. `same`: keys and values are those of the last call with this workspace.
 template <typename S, typename F>
 void ForHeads(const AttentionGeometry& g, size_t workspace, const Args& args, int first, F&& f) {
   auto* visible = reinterpret_cast<KeyRange*>(static_cast<char*>(args.workspace) + omp_get_max_threads() * workspace);
@@ -134,7 +140,8 @@ void ForHeads(const AttentionGeometry& g, size_t workspace, const Args& args, in
   Parallel(g.heads.size(), cost, [&](int64_t begin, int64_t end) {
     std::optional<AmxScope> tiles;
     if (g.tiles) tiles.emplace();
-    auto* mine = reinterpret_cast<float*>(static_cast<char*>(args.workspace) + omp_get_thread_num() * workspace);
+    float* mine = GetThreadWorkspace(args, workspace);
+    const bool repeats = g.repeats > 1 && g.heads.InnerStride(2 + first) == 0;
     ForRows(g.heads, begin, end, [&](const OperandOffsets& at, int64_t count) {
       for (int64_t i = 0; i < count; ++i) {
         OperandOffsets here = at;
@@ -144,7 +151,7 @@ void ForHeads(const AttentionGeometry& g, size_t workspace, const Args& args, in
         if (i + 1 < count) PrefetchNext<S>(g, args, first + 3, here);
         const bool hides = g.masks != 0 && BoundScores(g, q, k) <= kMaxScore;
         const KeyRange* ranges = hides ? visible + here[4 + first] / of_mask * g.q.rows : nullptr;
-        f(here, mine, VisibleKeys{ranges, g.keys()});
+        f(here, mine, VisibleKeys{ranges, g.keys()}, repeats && i > 0);
       }
     });
   });

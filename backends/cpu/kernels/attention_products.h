@@ -85,8 +85,10 @@ class AttentionProducts {
     const int64_t width = Extent(h.columns), words = NumGemmElements<S>(h.rows);
     for (int64_t i = 0; i < words; ++i) CopySummed(h, from, i, to + i * width);
     std::fill(to + words * width, to + Words(h.rows) * width, F(0));
-    return {to, width, 1};
+    return SummedAt(h, to);
   }
+  // Returns the matrix that GatherSummed has copied to `at`.
+  Matrix<const F> SummedAt(const Heads& h, const F* at) const { return {at, Extent(h.columns), 1}; }
   int64_t SummedScratch(const Heads& h) const { return Words(h.rows) * Extent(h.columns); }
 
   // Returns the transposed matrix, [columns, rows], of `rows`, those of the head `from`.

@@ -5,23 +5,6 @@
 namespace onnxtrain::cpu {
 namespace {
 
-// Returns the heads x [B,G,T,D] if the value [B,G·R,T,D] repeats each of them R ≥ 2 times in succession, else kNoValue.
-ValueId FindRepeatedHeads(const Pattern& pattern, ValueId v) {
-  const Graph& graph = pattern.graph();
-  const Shape& all = graph.type(v).shape;
-  const Node* merge = pattern.Producer(v, "Reshape");
-  const Node* expand = merge == nullptr ? nullptr : pattern.Producer(merge->inputs[0], "Expand");
-  const Node* split = expand == nullptr ? nullptr : pattern.Producer(expand->inputs[0], "Reshape");
-  if (split == nullptr || all.size() != 4) return kNoValue;
-  const Shape &heads = graph.type(split->inputs[0]).shape, &wide = graph.type(expand->outputs[0]).shape;
-  if (heads.size() != 4 || heads[1] < 1 || all[1] % heads[1] != 0) return kNoValue;
-  const int64_t times = all[1] / heads[1];
-  const bool repeats = graph.type(expand->inputs[0]).shape == Shape{heads[0], heads[1], 1, heads[2], heads[3]} &&
-                       wide == Shape{heads[0], heads[1], times, heads[2], heads[3]} &&
-                       all == Shape{heads[0], heads[1] * times, heads[2], heads[3]};
-  return repeats && times > 1 ? split->inputs[0] : kNoValue;
-}
-
 struct GroupedHeads {
   ValueId k, v;
 };
@@ -47,7 +30,11 @@ absl::StatusOr<Graph> GroupQueries(const Graph& graph) {
     const std::optional<GroupedHeads> heads = FindGroups(pattern, node);
     if (!heads) return std::nullopt;
     std::vector<Val> operands = r.MapOperands(node);
-    const Val q = operands[0], k = r.Map(heads->k), v = r.Map(heads->v);
+    const auto unrepeated = [&](ValueId x) {
+      const Shape& shape = graph.type(x).shape;
+      return Reshape(r.Map(x), {shape[0], shape[1], shape[3], shape[4]});
+    };
+    const Val q = operands[0], k = unrepeated(heads->k), v = unrepeated(heads->v);
     operands[0] = Reshape(q, {q.dim(0), k.dim(1), q.dim(1) / k.dim(1), q.dim(3)});
     operands[1] = k;
     operands[2] = v;

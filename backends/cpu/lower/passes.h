@@ -42,6 +42,9 @@ using ValueMap = std::vector<ValueId>;
 // decompositions. Returns an error that names every node without a kernel.
 absl::StatusOr<Graph> LegalizeGraph(const Graph& graph);
 
+// Returns the heads x [B,G,1,T,D] if the value [B,G·R,T,D] repeats each of them R ≥ 2 times in succession, else kNoValue.
+ValueId FindRepeatedHeads(const Pattern& pattern, ValueId v);
+
 // Returns true for an Attention node that may be one of GroupQueries.
 inline bool HasOneQuery(const Graph& graph, const Node& node) {
   return node.op == "Attention" && graph.type(node.inputs[0]).rank() == 4 && graph.type(node.inputs[0]).shape[2] == 1;
@@ -53,7 +56,8 @@ absl::StatusOr<Graph> GroupQueries(const Graph& graph);
 // Returns true if FoldHeadTransposes replaces the node: an Attention or AttentionGrad of float32, or of bf16 if the
 // processor has bf16 products.
 bool CanFoldHeadTransposes(const Graph& graph, const Node& node);
-// Replaces these nodes together with the transposes of their operands and results, which become strides.
+// Replaces these nodes together with the transposes of their operands and results, which become strides, and with the
+// repetition of keys and values for several heads of queries.
 absl::StatusOr<Graph> FoldHeadTransposes(const Graph& graph);
 
 // Removes f32 → bf16 → f32 round trips that PromoteHalfToFloat (backends/promote_types.h) leaves between a value and

@@ -221,7 +221,8 @@ namespace {
 
 // cpu.Attention and cpu.AttentionGrad read and write heads in the layout of the projections: strides replace the
 // transposes around the canonical operators. The attribute "perms" has one permutation for every input before the mask,
-// then one for every output; they transpose an input to the operand, and a result to the output.
+// then one for every output; they transpose an input to the operand, and a result to the output. Keys and values may
+// have fewer heads than queries: each serves as many successive heads of these, and its gradient is the sum of theirs.
 
 using Perm = std::vector<int64_t>;
 
@@ -235,6 +236,9 @@ Shape Permuted(const Shape& shape, const Perm& perm) {
   for (int64_t a : perm) result.push_back(shape[a]);
   return result;
 }
+
+// The extent of the heads of an operand [batch…, heads, rows, columns].
+int64_t& CountHeads(Shape& shape) { return shape[shape.size() - 3]; }
 
 // Transposes the first `count` types by the permutations from `first` on.
 TypesOr Transposed(Types types, size_t count, size_t first, const Attrs& attrs) {
@@ -256,8 +260,12 @@ class Operands {
     for (const Type* type : inputs) operands.types_.push_back(type == nullptr ? Type{} : *type);
     ASSIGN_OR_RETURN(operands.types_, Transposed(std::move(operands.types_), mask, 0, attrs));
     for (const Type* type : inputs) operands.present_.push_back(type != nullptr);
+    RETURN_IF_ERROR(operands.RepeatHeads(mask));
     return operands;
   }
+
+  // Returns the heads of keys and values if they are repeated, else 0.
+  int64_t groups() const { return groups_; }
 
   // Returns null for absent inputs.
   std::vector<const Type*> pointers() const {
@@ -267,8 +275,21 @@ class Operands {
   }
 
  private:
+  // Gives keys and values, the operands before the mask, the heads of the queries before them.
+  absl::Status RepeatHeads(size_t mask) {
+    if (types_[0].rank() < 4) return absl::OkStatus();
+    const int64_t heads = CountHeads(types_[mask - 3].shape), groups = CountHeads(types_[mask - 2].shape);
+    if (groups == heads) return absl::OkStatus();
+    if (groups == 0 || heads % groups != 0 || CountHeads(types_[mask - 1].shape) != groups)
+      return Invalid("expected heads of keys and values that divide ", heads, ", got ", groups);
+    for (const size_t i : {mask - 2, mask - 1}) CountHeads(types_[i].shape) = heads;
+    groups_ = groups;
+    return absl::OkStatus();
+  }
+
   Types types_;
   std::vector<bool> present_;
+  int64_t groups_ = 0;
 };
 
 TypesOr InferHeadTypes(const TypeContext& c) {
@@ -279,6 +300,7 @@ TypesOr InferHeadTypes(const TypeContext& c) {
   Attrs attrs = c.attrs;
   attrs.Erase("perms");
   ASSIGN_OR_RETURN(Types types, InferTypes(BaseName(c.op), operands.pointers(), attrs));
+  for (size_t o = 1; o < outputs && operands.groups() > 0; ++o) CountHeads(types[o].shape) = operands.groups();
   return Transposed(std::move(types), outputs, mask, c.attrs);
 }
 
@@ -303,6 +325,31 @@ std::vector<OpRow> AttentionRows() {
   return {forward, backward};
 }
 
+namespace {
+
+// Splits the axis of heads in two, [groups, heads / groups]. Heads that are repeated have the stride 0 along the second.
+StridedType SplitHeads(StridedType t, int64_t groups, int64_t repeats) {
+  const auto axis = static_cast<std::ptrdiff_t>(t.shape.size()) - 3;
+  const int64_t heads = t.shape[axis], stride = t.strides[axis];
+  const bool repeated = heads != groups * repeats;
+  t.shape[axis] = groups;
+  t.strides[axis] = repeated ? stride : repeats * stride;
+  t.shape.insert(t.shape.begin() + axis + 1, repeats);
+  t.strides.insert(t.strides.begin() + axis + 1, repeated ? 0 : stride);
+  return t;
+}
+
+StridedType SplitMask(Shape shape, int64_t groups, int64_t repeats) {
+  if (shape.size() >= 3) {
+    const bool by_head = CountHeads(shape) != 1;
+    CountHeads(shape) = by_head ? groups : 1;
+    shape.insert(shape.end() - 2, by_head ? repeats : 1);
+  }
+  return {shape, Strides(shape)};
+}
+
+}  // namespace
+
 std::vector<StridedType> GetHeadOperands(const KernelContext& c) {
   const size_t rank = c.in(0).rank(), mask = MaskIndex(c.node.op);
   std::vector<StridedType> operands;
@@ -317,6 +364,13 @@ std::vector<StridedType> GetHeadOperands(const KernelContext& c) {
     Perm back(rank);
     for (size_t a = 0; a < rank; ++a) back[perm[a]] = static_cast<int64_t>(a);
     add(c.out(o).shape, back);
+  }
+  if (rank < 4) return operands;
+  const int64_t heads = CountHeads(operands[mask - 3].shape), groups = CountHeads(operands[mask - 2].shape);
+  if (heads == groups || groups == 0) return operands;
+  for (size_t i = 0; i < operands.size(); ++i) {
+    StridedType& t = operands[i];
+    t = i == mask ? SplitMask(t.shape, groups, heads / groups) : SplitHeads(t, groups, heads / groups);
   }
   return operands;
 }
