@@ -86,9 +86,7 @@ class ElementwiseCut {
   }
 
   // Returns true if v needs no memory for the backward pass: it is an input of the program, or a constant.
-  bool IsFree(ValueId v) const {
-    return graph_.IsInput(v) || of_weights_[v] || IsConstant(*graph_.producer(v));
-  }
+  bool IsFree(ValueId v) const { return graph_.IsInput(v) || of_weights_[v] || IsConstant(*graph_.producer(v)); }
 
   // Returns by node whether the backward pass computes it again. The cut runs from the readers to the producers and
   // takes the side of the readers that is smallest: of equal cuts, the one that repeats least.

@@ -32,58 +32,100 @@ bool ReadsInPlace(const KernelContext& c) {
   return q.rows <= kFewQueries && products.ReadsRows(k) && (kIsBf16<S> || products.ReadsRows(v));
 }
 
+// The forward pass of one head after another. Offsets are in words of the workspace.
+template <typename S>
+class AttentionForward {
+ public:
+  using F = GemmElement<S>;
+
+  // `in_place`: keys are read where they are, and so are values of floats.
+  AttentionForward(const AttentionGeometry& g, const Heads& y, bool in_place)
+      : g_(g), y_(y), in_place_(in_place), copies_values_(!in_place || kIsBf16<S>), products_(g.tiles) {
+    WorkspaceLayout cut;
+    rows_ = cut(std::max(products_.RowsScratch(g.k, g.keys()), products_.RowsScratch(g.q, g.block)));
+    panels_ = cut(in_place ? 0 : products_.PanelsScratch(g.k));
+    values_ = cut(copies_values_ ? products_.SummedScratch(g.v) : 0);
+    p_ = cut(g.block * g.stride);
+    out_row_ = products_.Extent(g.v.columns);
+    out_ = cut(g.block * out_row_);
+    bytes_ = cut.bytes();
+  }
+
+  size_t workspace() const { return GetAttentionWorkspace(g_, bytes_); }
+
+  void Run(const Args& args) const {
+    ForHeads<S>(g_, bytes_, args, 0, [&](const OperandOffsets& at, float* ws, const VisibleKeys& seen, bool same) {
+      const Keys keys = Gather(args, at, ws, same);
+      const Head head{.number = at[0],
+                      .mask = g_.has_mask ? args.in(3) + at[4] : nullptr,
+                      .random_key = g_.dropout ? args.in<uint32_t>(4) : nullptr};
+      for (int64_t first = 0; first < g_.q.rows; first += g_.block) {
+        const int64_t count = std::min(g_.block, g_.q.rows - first);
+        const KeyRange range = seen.By(first, count);
+        const ScoreRows scores = g_.MakeRows(ws + p_, count, range, seen.From(first));
+        const Matrix<const F> q = products_.GatherRows(g_.q, args.in<S>(0) + at[1], first, count, At<S>(ws, rows_));
+        RunBlock(q, keys, {scores, head, first, range.begin}, range, ws, args.out<S>() + at[kYAt]);
+      }
+    });
+  }
+
+ private:
+  static constexpr int kYAt = 5;  // among the offsets
+
+  struct Keys {
+    Matrix<const F> k, v;  // k: only if it is read in place
+  };
+
+  // `same`: the workspace has the copies of these keys and values.
+  Keys Gather(const Args& args, const OperandOffsets& at, float* ws, bool same) const {
+    const S *k = args.in<S>(1) + at[2], *v = args.in<S>(2) + at[3];
+    Keys keys{.k = {}, .v = products_.SummedAt(g_.v, At<S>(ws, values_))};
+    if (in_place_) {
+      keys.k = products_.GatherRows(g_.k, k, 0, g_.keys(), nullptr);
+    } else if (!same) {
+      products_.PackPanels(products_.GatherRows(g_.k, k, 0, g_.keys(), At<S>(ws, rows_)), g_.keys(), g_.k.columns,
+                           At<S>(ws, panels_));
+    }
+    if (!copies_values_) {
+      keys.v = products_.GatherRows(g_.v, v, 0, g_.keys(), nullptr);
+    } else if (!same) {
+      products_.GatherSummed(g_.v, v, At<S>(ws, values_));
+    }
+    return keys;
+  }
+
+  // Writes the rows of a block of queries.
+  void RunBlock(const Matrix<const F>& q, const Keys& all, const ScoreBlock& b, KeyRange range, float* ws, S* y) const {
+    const ScoreRows& s = b.rows;
+    if (in_place_) {
+      GetAttentionSimd<S>().multiply_transposed(q, {all.k.data + range.begin * all.k.row, all.k.row, 1},
+                                                {s.data, s.ld, 1}, s.rows, s.keys, NumGemmElements<S>(g_.k.columns));
+    } else {
+      products_.MultiplyPanels(q, g_.k, At<S>(ws, panels_), range, s);
+    }
+    float inverse[kMaxQueries];
+    ComputeProbabilities<S>(g_, b, inverse);
+    const Matrix<const F> v = {all.v.data + NumGemmElements<S>(range.begin) * all.v.row, all.v.row, 1};
+    const Matrix<const float> sums =
+        products_.Multiply({At<S>(ws, p_), s.ld, 1}, v, {ws + out_, out_row_, 1}, s.rows, g_.v.columns, s.keys);
+    ScatterRows(
+        y_, sums, b.query, s.rows, [&](int64_t i) { return inverse[i]; }, y);
+  }
+
+  AttentionGeometry g_;
+  Heads y_;
+  bool in_place_, copies_values_;
+  AttentionProducts<S> products_;
+  int64_t rows_, panels_, values_, p_, out_, out_row_;
+  size_t bytes_;
+};
+
 template <typename S>
 absl::StatusOr<Kernel> PrepareAttention(const KernelContext& c) {
-  const bool in_place = ReadsInPlace<S>(c), copies_values = !in_place || kIsBf16<S>;
-  const AttentionGeometry g = MakeAttentionGeometry(c, 0, kIsBf16<S> && !in_place && HasAmx());
-  const Heads y = MakeHeads(GetHeadOperands(c).back());
-  const AttentionProducts<S> products(g.tiles);
-  WorkspaceLayout cut;
-  const int64_t rows = cut(std::max(products.RowsScratch(g.k, g.keys()), products.RowsScratch(g.q, g.block))),
-                panels = cut(in_place ? 0 : products.PanelsScratch(g.k)),
-                values = cut(copies_values ? products.SummedScratch(g.v) : 0), p = cut(g.block * g.stride),
-                out_row = products.Extent(g.v.columns), out = cut(g.block * out_row);
-  const size_t bytes = cut.bytes();
-  constexpr int kYAt = 5;
-  return Kernel{
-      .run =
-          [=](const Args& args) {
-            ForHeads<S>(g, bytes, args, 0, [&](const OperandOffsets& at, float* ws, const VisibleKeys& seen,
-                                              bool same) {
-              using F = GemmElement<S>;
-              const S *all_k = args.in<S>(1) + at[2], *all_v = args.in<S>(2) + at[3];
-              Matrix<const F> k, v = products.SummedAt(g.v, At<S>(ws, values));
-              if (in_place || !same) k = products.GatherRows(g.k, all_k, 0, g.keys(), At<S>(ws, rows));
-              if (!in_place && !same) products.PackPanels(k, g.keys(), g.k.columns, At<S>(ws, panels));
-              if (!copies_values) v = products.GatherRows(g.v, all_v, 0, g.keys(), nullptr);
-              if (copies_values && !same) v = products.GatherSummed(g.v, all_v, At<S>(ws, values));
-              const Head head{.number = at[0],
-                              .mask = g.has_mask ? args.in(3) + at[4] : nullptr,
-                              .random_key = g.dropout ? args.in<uint32_t>(4) : nullptr};
-              for (int64_t first = 0; first < g.q.rows; first += g.block) {
-                const int64_t count = std::min(g.block, g.q.rows - first);
-                const KeyRange range = seen.By(first, count);
-                const ScoreRows scores = g.MakeRows(ws + p, count, range, seen.From(first));
-                float inverse[kMaxQueries];
-                const Matrix<const F> q =
-                    products.GatherRows(g.q, args.in<S>(0) + at[1], first, count, At<S>(ws, rows));
-                if (in_place) {
-                  GetAttentionSimd<S>().multiply_transposed(q, {k.data + range.begin * k.row, k.row, 1},
-                                                            {scores.data, scores.ld, 1}, count, scores.keys,
-                                                            NumGemmElements<S>(g.k.columns));
-                } else {
-                  products.MultiplyPanels(q, g.k, At<S>(ws, panels), range, scores);
-                }
-                ComputeProbabilities<S>(g, {scores, head, first, range.begin}, inverse);
-                const Matrix<const float> sums = products.Multiply(
-                    {At<S>(ws, p), scores.ld, 1}, {v.data + NumGemmElements<S>(range.begin) * v.row, v.row, 1},
-                    {ws + out, out_row, 1}, count, g.v.columns, scores.keys);
-                ScatterRows(
-                    y, sums, first, count, [&](int64_t i) { return inverse[i]; }, args.out<S>() + at[kYAt]);
-              }
-            });
-          },
-      .workspace = GetAttentionWorkspace(g, bytes)};
+  const bool in_place = ReadsInPlace<S>(c);
+  const AttentionForward<S> forward(MakeAttentionGeometry(c, 0, kIsBf16<S> && !in_place && HasAmx()),
+                                    MakeHeads(GetHeadOperands(c).back()), in_place);
+  return Kernel{.run = [forward](const Args& args) { forward.Run(args); }, .workspace = forward.workspace()};
 }
 
 // The mask stays float32 and the key uint32.

@@ -185,8 +185,7 @@ class AttentionGrad {
   AttentionGeometry g_;
   GradHeads h_;
   AttentionProducts<S> products_;
-  int64_t rows_, k_panels_, v_panels_, dy_, q_, dy_t_, q_t_, k_, p_, dp_, across_, kept_, slope_, dq_,
-      dk_ = 0, result_;
+  int64_t rows_, k_panels_, v_panels_, dy_, q_, dy_t_, q_t_, k_, p_, dp_, across_, kept_, slope_, dq_, dk_ = 0, result_;
   int64_t of_keys_, sums_;  // floats of dk, and of dk and dv, of a head
   size_t bytes_;
 };

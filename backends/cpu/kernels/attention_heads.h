@@ -26,11 +26,11 @@ struct AttentionGeometry {
   std::optional<DropoutSpan> dropout;  // applied to probabilities
   bool has_mask = false;
   int64_t mask_row = 0, mask_column = 0;
-  int64_t masks = 0;   // matrices [queries, keys] of the mask; 0: its rows are shared by queries or keys
+  int64_t masks = 0;    // matrices [queries, keys] of the mask; 0: its rows are shared by queries or keys
   int64_t repeats = 1;  // successive heads that share keys and values
-  bool tiles = false;  // products in tiles of AMX
-  int64_t block = 0;   // queries per block
-  int64_t stride = 0;  // between rows of scores, and between those of transposed sums
+  bool tiles = false;   // products in tiles of AMX
+  int64_t block = 0;    // queries per block
+  int64_t stride = 0;   // between rows of scores, and between those of transposed sums
 
   int64_t keys() const { return k.rows; }
   // Returns the scores of `count` queries and a range of keys; `seen`: of the first query, or null.
@@ -127,8 +127,8 @@ inline float* GetThreadWorkspace(const Args& args, size_t of_thread) {
   return reinterpret_cast<float*>(static_cast<char*>(args.workspace) + omp_get_thread_num() * of_thread);
 }
 
-// Calls f(offsets, workspace of the thread, visible keys, same) for every head. q, k, v and the mask are the inputs from
-// `first` on. `same`: keys and values are those of the last call with this workspace.
+// Calls f(offsets, workspace of the thread, visible keys, same) for every head. q, k, v and the mask are the inputs
+// from `first` on. `same`: keys and values are those of the last call with this workspace.
 template <typename S, typename F>
 void ForHeads(const AttentionGeometry& g, size_t workspace, const Args& args, int first, F&& f) {
   auto* visible = reinterpret_cast<KeyRange*>(static_cast<char*>(args.workspace) + omp_get_max_threads() * workspace);

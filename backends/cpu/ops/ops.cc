@@ -327,7 +327,8 @@ std::vector<OpRow> AttentionRows() {
 
 namespace {
 
-// Splits the axis of heads in two, [groups, heads / groups]. Heads that are repeated have the stride 0 along the second.
+// Splits the axis of heads in two, [groups, heads / groups]. Heads that are repeated have the stride 0 along the
+// second.
 StridedType SplitHeads(StridedType t, int64_t groups, int64_t repeats) {
   const auto axis = static_cast<std::ptrdiff_t>(t.shape.size()) - 3;
   const int64_t heads = t.shape[axis], stride = t.strides[axis];

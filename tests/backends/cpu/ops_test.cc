@@ -294,14 +294,12 @@ Graph SplitHeads(int64_t tokens, double hidden, DType dtype = DType::kFloat32, i
 }
 
 bool IsAttentionAlone(const Graph& graph) {
-  return std::ranges::all_of(
-      graph.nodes(), [](const Node& node) { return node.op == "Constant" || node.op.starts_with("cpu.Attention"); });
+  return std::ranges::all_of(graph.nodes(), [](const Node& node) {
+    return node.op == "Constant" || node.op == "Reshape" || node.op.starts_with("cpu.Attention");
+  });
 }
 
-void CheckSplitHeads(const Graph& graph) {
-  const auto legal = Cpu().Legalize(graph);
-  ASSERT_TRUE(legal.ok()) << legal.status();
-  EXPECT_TRUE(IsAttentionAlone(*legal)) << Print(*legal);
+void CheckHeads(const Graph& graph) {
   std::mt19937 random(3);
   std::map<std::string, HostTensor> inputs;
   for (const GraphInput& input : graph.inputs()) inputs[input.name] = RandomTensor(graph.type(input.value), random);
@@ -311,6 +309,13 @@ void CheckSplitHeads(const Graph& graph) {
     const auto got = RunOnce(Cpu(), graph, inputs);
     for (size_t o = 0; o < got.size(); ++o) ExpectClose(got[o], (*want)[o], 1e-5, 1);
   });
+}
+
+void CheckSplitHeads(const Graph& graph) {
+  const auto legal = Cpu().Legalize(graph);
+  ASSERT_TRUE(legal.ok()) << legal.status();
+  EXPECT_TRUE(IsAttentionAlone(*legal)) << Print(*legal);
+  CheckHeads(graph);
 }
 
 TEST(CpuOps, AttentionTakesHeadsWhereTheyAre) {
@@ -449,6 +454,55 @@ TEST(CpuOps, AttentionOfBFloat16) {
 TEST(CpuOps, AttentionOfLongRowsInBFloat16) {
   for (const double hidden : {0.0, -1e9}) {
     CheckBFloat16Heads(SplitHeads(1024, hidden, DType::kBFloat16, 64), SplitHeads(1024, hidden, DType::kFloat32, 64));
+  }
+}
+
+// Six heads of queries that share `groups` heads of keys and values, forward and backward, as exporters write them:
+// keys as the projection leaves them, values transposed together with their repetition.
+Graph SharedHeads(int64_t groups, DType dtype, int64_t tokens, Attrs attrs, const MaskForm& form, bool by_head) {
+  constexpr int64_t kBatch = 2, kHeads = 6, kDepth = 16;
+  const Shape wide = {kBatch, groups, kHeads / groups, tokens, kDepth}, all = {kBatch, kHeads, tokens, kDepth};
+  Graph graph;
+  Builder b(&graph);
+  const auto feed = [&](const char* name, Shape shape) { return b.Input(InputKind::kFeed, name, {dtype, shape}); };
+  const Val q = Transpose(feed("q", {kBatch, tokens, kHeads, kDepth}), {0, 2, 1, 3});
+  const Val k = Reshape(
+      Expand(Reshape(feed("k", {kBatch, groups, tokens, kDepth}), {kBatch, groups, 1, tokens, kDepth}), wide), all);
+  const Val v = Reshape(Expand(Transpose(feed("v", {kBatch, 1, tokens, groups, kDepth}), {0, 3, 1, 2, 4}), wide), all);
+  Val mask = MakeMask(b, tokens, -1e9, form);
+  if (by_head) {
+    const Val slopes = b.Input(InputKind::kFeed, "slopes", F({1, kHeads, 1, tokens}));
+    mask = mask + slopes;
+  }
+  const Val key = attrs.Has("ratio") ? b.Constant(KeyWords()) : Val();
+  attrs.Set("scale", 0.25);
+  graph.AddOutput("y", Transpose(b.Op("Attention", {q, k, v, mask, key}, attrs), {0, 2, 1, 3}).id());
+  const auto grads = b.Ops("AttentionGrad", {feed("dy", all), q, k, v, mask, key}, attrs);
+  graph.AddOutput("dq", Transpose(grads[0], {0, 2, 1, 3}).id());
+  for (const size_t o : {1, 2}) {
+    const Val sum = ReduceSum(Reshape(Cast(grads[o], DType::kFloat32), wide), {2}, o == 1);
+    graph.AddOutput(o == 1 ? "dk" : "dv", Cast(sum, dtype).id());
+  }
+  EXPECT_TRUE(b.status().ok()) << b.status();
+  return graph;
+}
+
+TEST(CpuOps, AttentionReadsSharedHeadsOnce) {
+  for (const int64_t groups : {1, 2, 3}) {
+    for (const Attrs& attrs : kAttentionForms) {
+      for (const int64_t tokens : {7, 131}) {
+        for (const bool by_head : {false, true}) {
+          SCOPED_TRACE(StrCat(groups, " groups, ", tokens, " tokens, dropout ", attrs.Float("ratio"), ", cap ",
+                              attrs.Float("softcap"), by_head ? ", a mask for each head" : ""));
+          const auto make = [&](DType dtype) {
+            return SharedHeads(groups, dtype, tokens, attrs, by_head ? kCausal : kRanges[2], by_head);
+          };
+          const Graph graph = make(DType::kFloat32);
+          by_head ? CheckHeads(graph) : CheckSplitHeads(graph);
+          if (!by_head) CheckBFloat16Heads(make(DType::kBFloat16), graph);
+        }
+      }
+    }
   }
 }
 
