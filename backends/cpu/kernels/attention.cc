@@ -51,7 +51,7 @@ class AttentionForward {
     bytes_ = cut.bytes();
   }
 
-  size_t workspace() const { return GetAttentionWorkspace(g_, bytes_); }
+  size_t workspace() const { return GetAttentionWorkspace(bytes_); }
 
   void Run(const Args& args) const {
     ForHeads<S>(g_, bytes_, args, 0, [&](const OperandOffsets& at, float* ws, const VisibleKeys& seen, bool same) {
@@ -128,13 +128,24 @@ absl::StatusOr<Kernel> PrepareAttention(const KernelContext& c) {
   return Kernel{.run = [forward](const Args& args) { forward.Run(args); }, .workspace = forward.workspace()};
 }
 
-// The mask stays float32 and the key uint32.
-constexpr TypeSet kFloatTypes = kFloat | Only(DType::kUInt32), kPairTypes = kFloatTypes | Only(DType::kBFloat16);
+absl::StatusOr<Kernel> PrepareVisibleKeys(const KernelContext& c) {
+  const int64_t keys = c.in().shape.back();
+  return Kernel{.run = [keys, rows = c.out().shape[0]](const Args& args) {
+    Parallel(rows, keys, [&](int64_t begin, int64_t end) {
+      FindVisibleKeys(args.in() + begin * keys, end - begin, keys, args.out<KeyRange>() + begin);
+    });
+  }};
+}
+
+// The mask stays float32, the key is uint32 and visible keys are int64.
+constexpr TypeSet kMaskTypes = kFloat | Only(DType::kInt64), kFloatTypes = kMaskTypes | Only(DType::kUInt32),
+                  kPairTypes = kFloatTypes | Only(DType::kBFloat16);
 
 }  // namespace
 
 std::span<const KernelRow> AttentionKernels() {
   static constexpr KernelRow kRows[] = {
+      {"cpu.VisibleKeys", PrepareVisibleKeys, kMaskTypes},
       {"cpu.Attention", PrepareAttention<float>, kFloatTypes},
       {"cpu.Attention", PrepareAttention<uint16_t>, kPairTypes},
       {"cpu.AttentionGrad", PrepareAttentionGrad<float>, kFloatTypes},

@@ -77,7 +77,7 @@ class AttentionGrad {
 
  private:
   // Where the sums of each head are in the workspace, if heads share keys.
-  size_t partial_at() const { return RoundUp(static_cast<int64_t>(GetAttentionWorkspace(g_, bytes_)), 64); }
+  size_t partial_at() const { return RoundUp(static_cast<int64_t>(GetAttentionWorkspace(bytes_)), 64); }
 
   // Writes dk and dv, the sums of the heads that share keys. Threads compute single heads, so that few groups of heads
   // occupy many threads, too.

@@ -44,8 +44,7 @@ AttentionGeometry MakeAttentionGeometry(const KernelContext& c, size_t first, bo
   if (g.has_mask) {
     g.mask_row = MakeHeads(mask).row;
     g.mask_column = MakeHeads(mask).column;
-    const bool matrices = g.mask_row == g.keys() && g.mask_column == 1;
-    if (matrices && g.q.rows * g.keys() != 0) g.masks = c.in(first + 3).elements() / (g.q.rows * g.keys());
+    if (c.has(first + 5)) g.masks = c.in(first + 5).shape[0] / g.q.rows;
   }
   const Shape batch(q.begin(), q.end() - 2);
   if (batch.size() > 2 && g.k.batch_strides.back() == 0) g.repeats = batch.back();
@@ -56,10 +55,6 @@ AttentionGeometry MakeAttentionGeometry(const KernelContext& c, size_t first, bo
   g.stride = tiles ? AvoidSets(padded) : padded;
   g.block = ChooseBlock(padded, tiles);
   return g;
-}
-
-size_t GetAttentionWorkspace(const AttentionGeometry& g, size_t of_thread) {
-  return of_thread * omp_get_max_threads() + g.masks * g.q.rows * sizeof(KeyRange);
 }
 
 void DropRows(const AttentionGeometry& g, const ScoreBlock& b, float* rows) {

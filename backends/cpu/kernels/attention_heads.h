@@ -26,7 +26,7 @@ struct AttentionGeometry {
   std::optional<DropoutSpan> dropout;  // applied to probabilities
   bool has_mask = false;
   int64_t mask_row = 0, mask_column = 0;
-  int64_t masks = 0;    // matrices [queries, keys] of the mask; 0: its rows are shared by queries or keys
+  int64_t masks = 0;    // matrices [queries, keys] of the mask whose visible keys are known
   int64_t repeats = 1;  // successive heads that share keys and values
   bool tiles = false;   // products in tiles of AMX
   int64_t block = 0;    // queries per block
@@ -49,7 +49,7 @@ template <typename S>
 absl::StatusOr<Kernel> PrepareAttentionGrad(const KernelContext& c);
 
 // Returns the bytes of workspace for parts of `of_thread` bytes.
-size_t GetAttentionWorkspace(const AttentionGeometry& g, size_t of_thread);
+inline size_t GetAttentionWorkspace(size_t of_thread) { return of_thread * omp_get_max_threads(); }
 
 // Divides a workspace into aligned parts.
 class WorkspaceLayout {
@@ -131,11 +131,8 @@ inline float* GetThreadWorkspace(const Args& args, size_t of_thread) {
 // from `first` on. `same`: keys and values are those of the last call with this workspace.
 template <typename S, typename F>
 void ForHeads(const AttentionGeometry& g, size_t workspace, const Args& args, int first, F&& f) {
-  auto* visible = reinterpret_cast<KeyRange*>(static_cast<char*>(args.workspace) + omp_get_max_threads() * workspace);
+  const auto* visible = g.masks == 0 ? nullptr : args.in<KeyRange>(first + 5);
   const int64_t of_mask = g.q.rows * g.keys();
-  Parallel(g.masks * g.q.rows, g.keys(), [&](int64_t begin, int64_t end) {
-    FindVisibleKeys(args.in(first + 3) + begin * g.keys(), end - begin, g.keys(), visible + begin);
-  });
   const int64_t cost = of_mask * (g.q.columns + g.v.columns);
   Parallel(g.heads.size(), cost, [&](int64_t begin, int64_t end) {
     std::optional<AmxScope> tiles;

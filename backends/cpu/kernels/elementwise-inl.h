@@ -181,6 +181,28 @@ void BoolToFloat(const void* x, void* y, int64_t n, const float* p) {
   for (int64_t i = 0; i < n; ++i) out[i] = static_cast<float>(in[i]);
 }
 
+// Exchanges the halves of rows of p[0] elements and negates the first (p[1] = 0) or the second half of the result. y may
+// be x: both halves of a vector are read before they are written.
+void RotateHalves(const void* x, void* y, int64_t n, const float* p) {
+  const auto size = static_cast<int64_t>(p[0]), half = size / 2;
+  const float sign = p[1] == 0 ? -1.0f : 1.0f;
+  for (int64_t row = 0; row < n; row += size) {
+    const float* in = static_cast<const float*>(x) + row;
+    float* out = static_cast<float*>(y) + row;
+    int64_t j = 0;
+    for (; j + kVecLanes <= half; j += kVecLanes) {
+      const VecF32 a = VecF32::Load(in + j), b = VecF32::Load(in + half + j);
+      (b * sign).Store(out + j);
+      (a * -sign).Store(out + half + j);
+    }
+    for (; j < half; ++j) {
+      const float a = in[j], b = in[half + j];
+      out[j] = b * sign;
+      out[half + j] = a * -sign;
+    }
+  }
+}
+
 // p has the numeric attributes in the order of the operator's row.
 #define FN(EXPRESSION) [](auto x, [[maybe_unused]] const auto* p) { return EXPRESSION; }
 #define FN2(EXPRESSION) [](auto a, auto b) { return EXPRESSION; }
@@ -231,6 +253,7 @@ constexpr UnaryEntry kUnary[] = {
     Float32("Gelu/tanh", 8, FN(VecTanhGelu(x))),
     PlainLoop<uint8_t>("IsNaN", 8, FN(x != x)),
     PlainLoop<uint8_t>("IsInf", 8, FN(VecAbs(x) == kInf && p[x < 0 ? 0 : 1] != 0)),
+    {"cpu.RotateHalves", 2, RotateHalves},
     {"Cast/bool-f32", 2, BoolToFloat},
     {"Cast/bf16-f32", 2, WidenBFloat16},
     {"Cast/f32-bf16", 2, NarrowBFloat16},

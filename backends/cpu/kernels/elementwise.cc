@@ -3,6 +3,7 @@
 #include <unordered_map>
 
 #include "backends/cpu/kernels/elementwise.h"
+#include "backends/cpu/ops/ops.h"
 #include "frontend/base/log.h"
 #include "frontend/base/strings.h"
 #include "frontend/ops/row.h"
@@ -59,7 +60,10 @@ std::string PowName(const Graph& graph, const Node& node) {
 
 absl::StatusOr<Kernel> PrepareFloats(const KernelContext& c) {
   const EntryName entry = GetEntry(c.graph, c.node);
-  if (const UnaryEntry* unary = FindUnary(entry.name)) return UnaryKernel(c, unary->span, entry.params, unary->cost);
+  if (const UnaryEntry* unary = FindUnary(entry.name)) {
+    const int64_t row = entry.name == kRotateHalves ? c.attrs().Int("size") : 1;
+    return UnaryKernel(c, unary->span, entry.params, unary->cost, row);
+  }
   const BinaryEntry* binary = FindBinary(entry.name);
   CHECK(binary != nullptr) << "no elementwise function for " << entry.name;
   return BinaryKernel(c, *binary, binary->cost);
@@ -180,14 +184,15 @@ int64_t GetElementCost(std::string_view entry) {
   return binary == nullptr ? 2 : binary->cost;  // Where
 }
 
-Kernel UnaryKernel(const KernelContext& c, UnarySpan span, std::array<float, 2> params, int64_t cost) {
+Kernel UnaryKernel(const KernelContext& c, UnarySpan span, std::array<float, 2> params, int64_t cost, int64_t row) {
   const int64_t n = c.out().elements();
   const size_t x_size = DTypeSize(c.in().dtype), y_size = DTypeSize(c.out().dtype);
   return {.run = [=](const Args& args) {
     const auto* x = args.in<char>();
     auto* y = args.out<char>();
-    Parallel(n, cost, [&](int64_t begin, int64_t end) {
-      span(x + begin * x_size, y + begin * y_size, end - begin, params.data());
+    Parallel(n / row, cost * row, [&](int64_t first, int64_t last) {
+      const int64_t begin = first * row;
+      span(x + begin * x_size, y + begin * y_size, last * row - begin, params.data());
     });
   }};
 }

@@ -73,8 +73,10 @@ std::array<double, 2> GetParams(const Node& node);
 // Returns the cost of an element of this entry, in additions.
 int64_t GetElementCost(std::string_view entry);
 
-// Makes the kernel y = f(x) of dense tensors of the same shape. `cost` is the cost of an element, in additions.
-Kernel UnaryKernel(const KernelContext& c, UnarySpan span, std::array<float, 2> params = {}, int64_t cost = 1);
+// Makes the kernel y = f(x) of dense tensors of the same shape. `cost` is the cost of an element, in additions. Spans
+// begin and end at multiples of `row` elements.
+Kernel UnaryKernel(const KernelContext& c, UnarySpan span, std::array<float, 2> params = {}, int64_t cost = 1,
+                   int64_t row = 1);
 // Makes the kernel y = f(a, b) with broadcasting.
 Kernel BinaryKernel(const KernelContext& c, const BinarySpans& spans, int64_t cost = 1);
 

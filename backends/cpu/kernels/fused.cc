@@ -123,6 +123,7 @@ void FusedReductions::Finish(size_t sum, double* workspace, float* to) const {
 }
 
 constexpr int64_t kTile = 512;
+static_assert(kMaxRotated <= kTile);
 constexpr int kSlots = kMaxFusedInputs + kMaxInstructions;
 
 // One pass over a tile. Exactly one function is not null.
@@ -169,6 +170,7 @@ class Chain {
     for (size_t s = 0; s < dtypes.size(); ++s) chain.sizes_[s] = DTypeSize(dtypes[s]);
     for (size_t i = 0; i < inputs; ++i) chain.steps_[i] = chain.loop_.InnerStride(1 + static_cast<int>(i));
     if (chain.loop_.inner() == 1) chain.steps_.fill(1);
+    chain.row_ = std::max<int64_t>(1, FindRotatedRows(program));
     chain.Translate(program);
     chain.FindLastReads();
     chain.AssignScratch(dtypes.size());
@@ -200,7 +202,8 @@ class Chain {
   void Run(const Args& args) const {
     const std::array<bool, kMaxInstructions> direct = FindDirect(args);
     if (sums_.sums().empty()) {
-      Parallel(loop_.size(), cost_, [&](int64_t begin, int64_t end) { RunRange(args, direct, begin, end, 0); });
+      Parallel(loop_.size() / row_, cost_ * row_,
+               [&](int64_t begin, int64_t end) { RunRange(args, direct, begin * row_, end * row_, 0); });
       return;
     }
     auto* workspace = static_cast<double*>(args.workspace);
@@ -330,9 +333,10 @@ class Chain {
   void RunRange(const Args& args, const std::array<bool, kMaxInstructions>& direct, int64_t begin, int64_t end,
                 int64_t part) const {
     alignas(64) char scratch[kMaxInstructions + kMaxFusedInputs][kTile * sizeof(float)];
+    const int64_t tile = kTile / row_ * row_;
     ForRows(loop_, begin, end, [&](const OperandOffsets& at, int64_t count) {
-      for (int64_t t = 0; t < count; t += kTile) {
-        const int64_t n = std::min(kTile, count - t);
+      for (int64_t t = 0; t < count; t += tile) {
+        const int64_t n = std::min(tile, count - t);
         const auto place = RunTile(args, direct, at, t, n, scratch);
         for (size_t i = 0; i < sums_.sums().size(); ++i) {
           const auto* x = reinterpret_cast<const float*>(place[sums_.sums()[i].slot]);
@@ -402,6 +406,7 @@ class Chain {
   }
 
   Loop loop_;
+  int64_t row_ = 1;  // threads and tiles take whole rows of this size
   int inputs_ = 0;
   int64_t cost_ = 0;
   std::vector<Op> ops_;

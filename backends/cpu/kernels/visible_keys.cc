@@ -7,13 +7,13 @@ namespace onnxtrain::cpu {
 constexpr float kMaskedScore = -9000, kUnmaskedScore = -100;
 
 KeyRange VisibleKeys::By(int64_t first, int64_t count) const {
-  if (by_query == nullptr) return {0, keys, true};
+  if (by_query == nullptr) return {0, keys, 1};
   KeyRange all = by_query[first];
   for (int64_t i = first + 1; i < first + count; ++i) {
     all.begin = std::min(all.begin, by_query[i].begin);
     all.end = std::max(all.end, by_query[i].end);
   }
-  return {all.begin / kPanel * kPanel, all.end, true};
+  return {all.begin / kPanel * kPanel, all.end, 1};
 }
 
 void FindVisibleKeys(const float* mask, int64_t queries, int64_t keys, KeyRange* seen) {
@@ -24,7 +24,7 @@ void FindVisibleKeys(const float* mask, int64_t queries, int64_t keys, KeyRange*
     const float* begin = std::find_if_not(row, end, hides);
     const bool any = std::any_of(begin, end, [](float x) { return x >= kUnmaskedScore; });
     const bool masked = (begin - row) % 16 != 0 || std::any_of(begin, end, [](float x) { return x != 0; });
-    seen[i] = any ? KeyRange{begin - row, end - row, masked} : KeyRange{0, keys, true};
+    seen[i] = any ? KeyRange{begin - row, end - row, masked ? 1 : 0} : KeyRange{0, keys, 1};
   }
 }
 

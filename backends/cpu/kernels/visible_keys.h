@@ -7,10 +7,10 @@ namespace onnxtrain::cpu {
 
 constexpr int64_t kPanel = 64;  // keys of a panel, which a product reads in order
 
-// Keys from `begin` up to `end`.
+// Keys from `begin` up to `end`: a row of the result of cpu.VisibleKeys.
 struct KeyRange {
   int64_t begin, end;
-  bool masked;  // false: the mask is zero for all of them, and from a multiple of 16 on
+  int64_t masked;  // 0: the mask is zero for all of them, and from a multiple of 16 on; else 1
 
   int64_t size() const { return end - begin; }
 };

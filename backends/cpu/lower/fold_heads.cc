@@ -1,6 +1,7 @@
 // Lets attention read and write heads where the projections have them: transposes become strides, and keys and values
 // that serve several heads of queries are not copied for each.
 #include <algorithm>
+#include <map>
 
 #include "backends/cpu/lower/passes.h"
 #include "backends/cpu/ops/ops.h"
@@ -62,15 +63,19 @@ ValueId FindSumOfHeads(const Pattern& pattern, ValueId v, int64_t groups) {
   return round != nullptr && graph.type(round->outputs[0]).dtype == type.dtype ? round->outputs[0] : kNoValue;
 }
 
+// The visible keys of each mask, by value of the mask. Attention of all layers, forward and backward, shares them.
+using VisibleKeysByMask = std::map<ValueId, Val>;
+
 class HeadFolder {
  public:
-  HeadFolder(Rewriter& r, const Pattern& pattern, const Node& node)
-      : r_(r), pattern_(pattern), node_(node), mask_(MaskIndex(StrCat("cpu.", node.op))) {
+  HeadFolder(Rewriter& r, const Pattern& pattern, const Node& node, VisibleKeysByMask* visible)
+      : r_(r), pattern_(pattern), node_(node), mask_(MaskIndex(StrCat("cpu.", node.op))), visible_(*visible) {
     FindGroups();
   }
 
   Vals Fold() {
     for (size_t i = 0; i < node_.inputs.size(); ++i) AddOperand(i);
+    AddVisibleKeys();
     std::vector<bool> transposed;
     for (size_t o = 0; o < node_.outputs.size(); ++o) {
       const auto perm = IsSummed(o) ? std::nullopt : FindUserPerm(pattern_, node_.outputs[o]);
@@ -116,6 +121,21 @@ class HeadFolder {
     Add(operand.perm);
   }
 
+  void AddVisibleKeys() {
+    const ValueId mask = mask_ < node_.inputs.size() ? node_.inputs[mask_] : kNoValue;
+    if (mask == kNoValue) return;
+    const Graph& graph = pattern_.graph();
+    const Shape &shape = graph.type(mask).shape, &q = graph.type(node_.inputs[mask_ - 3]).shape,
+                &k = graph.type(node_.inputs[mask_ - 2]).shape;
+    const size_t rank = shape.size();
+    const bool by_query = rank >= 2 && shape[rank - 2] == q[q.size() - 2] && shape[rank - 1] == k[k.size() - 2];
+    if (!by_query || shape[rank - 2] == 1 || shape[rank - 1] == 1) return;
+    Val& visible = visible_[mask];
+    if (!visible) visible = r_.b().Op("cpu.VisibleKeys", {operands_[mask_]});
+    operands_.resize(mask_ + 2);
+    operands_.push_back(visible);
+  }
+
   void Replace(Val* output, std::span<const int32_t> users) {
     for (int32_t n : users) r_.Set(r_.from().nodes()[n].outputs[0], *output);
     *output = Val();
@@ -137,6 +157,7 @@ class HeadFolder {
   const Pattern& pattern_;
   const Node& node_;
   const size_t mask_;
+  VisibleKeysByMask& visible_;
   std::vector<ValueId> repeated_;  // keys and values, if they are repeated
   std::vector<ValueId> sums_;      // of their gradients
   Vals operands_;
@@ -168,8 +189,10 @@ bool CanFoldHeadTransposes(const Graph& graph, const Node& node) {
 
 absl::StatusOr<Graph> FoldHeadTransposes(const Graph& graph) {
   const Pattern pattern(graph);
+  VisibleKeysByMask visible;
   return Rewrite(graph, [&](Rewriter& r, const Node& node) -> std::optional<Vals> {
-    return CanFoldHeadTransposes(graph, node) ? std::optional(HeadFolder(r, pattern, node).Fold()) : std::nullopt;
+    if (!CanFoldHeadTransposes(graph, node)) return std::nullopt;
+    return HeadFolder(r, pattern, node, &visible).Fold();
   });
 }
 

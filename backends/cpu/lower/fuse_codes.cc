@@ -23,7 +23,8 @@ class Fuser {
 
   std::optional<std::vector<Val>> Fuse() {
     auto program = FromAttrs(node_.attrs, node_.inputs.size());
-    if (!program.ok() || !program->sums.empty() || NumElements(shape_) <= 1) return std::nullopt;
+    if (!program.ok() || !program->sums.empty() || NumElements(shape_) <= 1 || FindRotatedRows(*program) != 0)
+      return std::nullopt;
     int coded = 0;
     for (const ValueId v : node_.inputs) {
       const Node* decode = FindDecode(v);

@@ -181,13 +181,14 @@ class ElementwiseFuser {
 
   // Returns true if one kernel can compute the nodes of these units.
   bool CanCompute(std::span<const int32_t> units) const {
-    size_t nodes = 0, sums = 0;
+    size_t nodes = 0, sums = 0, rotations = 0;
     const FusedReduction* first = nullptr;
     absl::InlinedVector<ValueId, 16> inputs;
     for (int32_t u : units) {
       nodes += units_.members(u).size();
       if (nodes > static_cast<size_t>(kMaxInstructions)) return false;
       for (int32_t n : units_.members(u)) {
+        rotations += graph_.nodes()[n].op == kRotateHalves;
         if (reductions_[n]) {
           const FusedReduction& sum = reductions_[n]->sum;
           if (first == nullptr) first = &sum;
@@ -196,7 +197,7 @@ class ElementwiseFuser {
         if (!AddInputs(n, units, &inputs)) return false;
       }
     }
-    return true;
+    return rotations == 0 || sums == 0;
   }
 
   // Adds the operands of the node that are produced outside of the units. Returns false if there are too many, or if it

@@ -178,6 +178,8 @@ absl::StatusOr<Graph> LegalizeGraph(const Graph& graph) {
       DcePass(),
       {"lower_batch_norms", LowerBatchNorms, AnyNode(IsBatchNorm)},
       DcePass(),
+      {"find_rotations", FindRotations, AnyNodeOf("Concat")},
+      DcePass(),
       {"fold_casts", FoldCasts, UsesBf16},
       DcePass(),
       {"pack_weights", PackWeights, AnyNode(IsWorthPacking)},

@@ -77,6 +77,10 @@ absl::StatusOr<Graph> AssignLayouts(const Graph& graph);
 // Part of Legalize, since the fused operators have forms for recomputation.
 absl::StatusOr<Graph> LowerBatchNorms(const Graph& graph);
 
+// Replaces the concatenation of the halves of each row, exchanged and one of them negated, by cpu.RotateHalves, which
+// fuses with the products and the sum around it.
+absl::StatusOr<Graph> FindRotations(const Graph& graph);
+
 // Folds bf16 → f32 casts before a node and f32 → bf16 casts after it into the node, if it has a kernel for bf16
 // (KernelRow::bf16), and lets convolutions of bf16 write bf16 if all users read bf16. Clones the cast of a value that
 // several elementwise operators read, so that each is fused with its own. Does not round between two operators that

@@ -55,6 +55,30 @@ absl::Status Check(const FusedProgram& program, size_t inputs) {
   return absl::OkStatus();
 }
 
+bool CanRotate(const Shape& shape, double size) {
+  return size >= 2 && size <= kMaxRotated && !shape.empty() && static_cast<double>(shape.back()) == size &&
+         shape.back() % 2 == 0;
+}
+
+// Rotated rows must be those of the result, and sums would cut them.
+absl::Status CheckRotations(const FusedProgram& program, std::span<const Type* const> inputs, const Shape& shape) {
+  for (const Instruction& in : program.code) {
+    if (in.entry != kRotateHalves) continue;
+    const auto of = static_cast<size_t>(in.operands[0]);
+    const bool whole = of >= inputs.size() || inputs[of]->shape == shape;
+    if (!whole || !program.sums.empty() || !CanRotate(shape, in.params[0]))
+      return Invalid("cannot rotate rows of ", in.params[0], " elements of ", ToString(shape));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<Type>> RotateTypes(const TypeContext& c) {
+  const int64_t size = c.attrs.Int("size");
+  if (c.in(0).dtype != DType::kFloat32 || !CanRotate(c.in(0).shape, static_cast<double>(size)))
+    return Invalid("cannot rotate rows of ", size, " elements of ", ToString(c.in(0)));
+  return std::vector<Type>{c.in(0)};
+}
+
 absl::StatusOr<std::vector<Type>> FusedTypes(const TypeContext& c) {
   ASSIGN_OR_RETURN(const FusedProgram program, FromAttrs(c.attrs, c.inputs.size()));
   Shape shape;
@@ -66,6 +90,7 @@ absl::StatusOr<std::vector<Type>> FusedTypes(const TypeContext& c) {
     shape = *broadcast;
     dtypes.push_back(type->dtype);
   }
+  RETURN_IF_ERROR(CheckRotations(program, c.inputs, shape));
   ASSIGN_OR_RETURN(const std::vector<DType> slots, SlotTypes(program, dtypes));
   std::vector<Type> types;
   for (int r : program.results) types.push_back({slots[r], shape});
@@ -167,6 +192,11 @@ absl::StatusOr<FusedProgram> FromAttrs(const Attrs& attrs, size_t inputs) {
   return program;
 }
 
+int64_t FindRotatedRows(const FusedProgram& program) {
+  const auto rotation = std::ranges::find(program.code, kRotateHalves, &Instruction::entry);
+  return rotation == program.code.end() ? 0 : static_cast<int64_t>(rotation->params[0]);
+}
+
 bool TakesTypes(std::string_view entry, std::span<const DType> operands, DType result) {
   for (size_t k = 0; k < operands.size(); ++k) {
     if (operands[k] != OperandType(entry, static_cast<int>(k))) return false;
@@ -205,7 +235,10 @@ std::vector<OpRow> FusedRows() {
            .outputs = kOutputsFromAttr,
            .attrs = with_codes,
            .infer = FusedCodesTypes,
-           .overwrites = kAnyInput}};
+           .overwrites = kAnyInput},
+          {.name = kRotateHalves,
+           .attrs = {{"size", int64_t{0}, true}, {"negates_second", int64_t{0}}},
+           .infer = RotateTypes}};
 }
 
 }  // namespace onnxtrain::cpu

@@ -223,6 +223,7 @@ namespace {
 // transposes around the canonical operators. The attribute "perms" has one permutation for every input before the mask,
 // then one for every output; they transpose an input to the operand, and a result to the output. Keys and values may
 // have fewer heads than queries: each serves as many successive heads of these, and its gradient is the sum of theirs.
+// Their last input, after the key of a dropout, are the visible keys of the mask, if its last axes are queries and keys.
 
 using Perm = std::vector<int64_t>;
 
@@ -257,6 +258,7 @@ class Operands {
  public:
   static absl::StatusOr<Operands> Make(std::span<const Type* const> inputs, size_t mask, const Attrs& attrs) {
     Operands operands;
+    inputs = inputs.first(std::min(inputs.size(), mask + 2));  // without visible keys
     for (const Type* type : inputs) operands.types_.push_back(type == nullptr ? Type{} : *type);
     ASSIGN_OR_RETURN(operands.types_, Transposed(std::move(operands.types_), mask, 0, attrs));
     for (const Type* type : inputs) operands.present_.push_back(type != nullptr);
@@ -264,6 +266,7 @@ class Operands {
     return operands;
   }
 
+  int64_t rows(size_t operand) const { return types_[operand].shape[types_[operand].rank() - 2]; }
   // Returns the heads of keys and values if they are repeated, else 0.
   int64_t groups() const { return groups_; }
 
@@ -292,6 +295,25 @@ class Operands {
   int64_t groups_ = 0;
 };
 
+// The ranges of keys (kernels/visible_keys.h) of a mask […,queries,keys], by row.
+TypesOr VisibleKeysTypes(const TypeContext& c) {
+  const Type& mask = c.in(0);
+  if (mask.dtype != DType::kFloat32 || mask.rank() < 2 || mask.elements() == 0)
+    return Invalid("no mask: ", ToString(mask));
+  return Types{{DType::kInt64, {mask.elements() / mask.shape.back(), 3}}};
+}
+
+// Requires the visible keys of a mask with a row of keys for each query.
+absl::Status CheckVisibleKeys(const TypeContext& c, size_t mask, int64_t queries, int64_t keys) {
+  const size_t visible = mask + 2;
+  if (!c.has(visible)) return absl::OkStatus();
+  const Shape shape = c.has(mask) ? c.in(mask).shape : Shape();
+  const bool rows = shape.size() >= 2 && shape[shape.size() - 2] == queries && shape.back() == keys && NumElements(shape) != 0;
+  if (!rows || c.in(visible) != Type{DType::kInt64, {NumElements(shape) / keys, 3}})
+    return Invalid("visible keys ", ToString(c.in(visible)), " of another mask");
+  return absl::OkStatus();
+}
+
 TypesOr InferHeadTypes(const TypeContext& c) {
   const size_t mask = MaskIndex(c.op), outputs = FindOp(BaseName(c.op))->outputs;
   if (c.attrs.Ints("perms").size() != (mask + outputs) * c.in(0).rank())
@@ -300,6 +322,7 @@ TypesOr InferHeadTypes(const TypeContext& c) {
   Attrs attrs = c.attrs;
   attrs.Erase("perms");
   ASSIGN_OR_RETURN(Types types, InferTypes(BaseName(c.op), operands.pointers(), attrs));
+  RETURN_IF_ERROR(CheckVisibleKeys(c, mask, operands.rows(mask - 3), operands.rows(mask - 2)));
   for (size_t o = 1; o < outputs && operands.groups() > 0; ++o) CountHeads(types[o].shape) = operands.groups();
   return Transposed(std::move(types), outputs, mask, c.attrs);
 }
@@ -318,11 +341,12 @@ size_t MaskIndex(std::string_view op) { return op.ends_with(kBackward) ? 4 : 3; 
 
 std::vector<OpRow> AttentionRows() {
   const AttrSpec perms = {"perms", std::vector<int64_t>(), true};
-  OpRow forward = FormOf("cpu.Attention", InferHeadTypes, 0, {perms}),
-        backward = FormOf("cpu.AttentionGrad", InferHeadTypes, 0, {perms});
+  OpRow forward = FormOf("cpu.Attention", InferHeadTypes, 1, {perms}),
+        backward = FormOf("cpu.AttentionGrad", InferHeadTypes, 1, {perms});
+  const OpRow visible_keys = {.name = "cpu.VisibleKeys", .infer = VisibleKeysTypes};
   forward.flops = Flops<kForward>;
   backward.flops = Flops<kBackward>;
-  return {forward, backward};
+  return {forward, backward, visible_keys};
 }
 
 namespace {

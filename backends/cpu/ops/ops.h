@@ -88,6 +88,14 @@ struct FusedProgram {
   std::vector<FusedReduction> sums;  // with equal numbers of columns
 };
 
+// cpu.RotateHalves exchanges the halves of rows along the last axis, of `size` elements, and negates the first or the
+// second half of the result, as rotary embeddings do (Su et al., RoFormer, 2021). Within a chain, tiles are whole rows.
+inline constexpr std::string_view kRotateHalves = "cpu.RotateHalves";
+inline constexpr int64_t kMaxRotated = 512;
+
+// Returns the size of the rows that a program rotates, or 0.
+int64_t FindRotatedRows(const FusedProgram& program);
+
 // Bounds that let the kernel keep its state on the stack.
 inline constexpr int kMaxInstructions = 40;
 inline constexpr int kMaxFusedInputs = 14;

@@ -26,22 +26,17 @@ absl::StatusOr<Val> Rotate(Val x, Val cos, Val sin, bool interleaved) {
     return Invalid("cannot rotate ", ToString(x.type()), " by ", ToString(cos.type()), " and ", ToString(sin.type()));
   }
   const Val turned = Slice(x, 3, 0, 2 * half);
-  Val first, second;
-  if (interleaved) {
-    const Val pairs = Reshape(turned, {rows[0], rows[1], rows[2], half, 2});
-    first = Reshape(Slice(pairs, 4, 0, 1), {rows[0], rows[1], rows[2], half});
-    second = Reshape(Slice(pairs, 4, 1, 1), {rows[0], rows[1], rows[2], half});
-  } else {
-    first = Slice(turned, 3, 0, half);
-    second = Slice(turned, 3, half, half);
-  }
-  const Val real = first * cos - second * sin, imaginary = first * sin + second * cos;
   Val y;
   if (interleaved) {
-    const Shape pairs = {rows[0], rows[1], rows[2], half, 1};
-    y = Reshape(Concat({Reshape(real, pairs), Reshape(imaginary, pairs)}, 4), {rows[0], rows[1], rows[2], 2 * half});
+    const Val pairs = Reshape(turned, {rows[0], rows[1], rows[2], half, 2});
+    const Val first = Reshape(Slice(pairs, 4, 0, 1), {rows[0], rows[1], rows[2], half}),
+              second = Reshape(Slice(pairs, 4, 1, 1), {rows[0], rows[1], rows[2], half});
+    const Shape one = {rows[0], rows[1], rows[2], half, 1};
+    const Val real = first * cos - second * sin, imaginary = first * sin + second * cos;
+    y = Reshape(Concat({Reshape(real, one), Reshape(imaginary, one)}, 4), turned.shape());
   } else {
-    y = Concat({real, imaginary}, 3);
+    const Val first = Slice(turned, 3, 0, half), second = Slice(turned, 3, half, half);
+    y = turned * Concat({cos, cos}, 3) + Concat({-second, first}, 3) * Concat({sin, sin}, 3);
   }
   return 2 * half == size ? y : Concat({y, Slice(x, 3, 2 * half, size - 2 * half)}, 3);
 }

@@ -216,6 +216,51 @@ TEST(CpuFuse, SumsOfRoundedValuesAreTakenWhereTheyAreRounded) {
   }
 }
 
+// Returns x·cos + [−x₂, x₁]·sin, or with `transposed` its gradient, x·cos + [z₂, −z₁] with z = x·sin.
+Val RotaryEmbedding(Val x, Val cos, Val sin, bool transposed) {
+  const int64_t half = x.dim(3) / 2;
+  const Val wide = Cast(x, DType::kFloat32), turned = transposed ? Cast(wide * sin, x.dtype()) : x;
+  const Val first = Slice(turned, 3, 0, half), second = Slice(turned, 3, half, half);
+  const Val halves = Cast(transposed ? Concat({second, -first}, 3) : Concat({-second, first}, 3), DType::kFloat32);
+  return Cast(wide * cos + (transposed ? halves : halves * sin), x.dtype());
+}
+
+TEST(CpuFuse, RotaryEmbeddingsAreOneNode) {
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+    for (const bool transposed : {false, true}) {
+      for (const int64_t size : {2, 10, 64, 96, 512, 514}) {
+        SCOPED_TRACE(StrCat(ToString(dtype), transposed ? " transposed " : " ", size));
+        Graph graph;
+        Builder b(&graph);
+        const Val x = b.Input(InputKind::kState, "x", {dtype, {2, 3, 37, size}});
+        const Val cos = b.Input(InputKind::kFeed, "cos", F({1, 1, 37, size})),
+                  sin = b.Input(InputKind::kFeed, "sin", F({37, size}));
+        graph.AddOutput("y", RotaryEmbedding(x, cos, sin, transposed).id(), x.id());
+        std::mt19937 random(2);
+        const Graph fused = CheckAgainstHost(graph, random);
+        if (size <= 512) {
+          EXPECT_EQ(fused.nodes().size(), 1u) << Print(fused);
+        }
+      }
+    }
+  }
+}
+
+// Rows are rotated by whole rows, also where nothing else is computed or the halves serve others.
+TEST(CpuFuse, RotationsAlone) {
+  Graph graph;
+  Builder b(&graph);
+  const Val x = b.Input(InputKind::kFeed, "x", F({500, 66}));
+  const Val first = Slice(x, 1, 0, 33), second = Slice(x, 1, 33, 33);
+  graph.AddOutput("turned", Concat({-second, first}, 1).id());
+  graph.AddOutput("first", (first * 2.0).id());
+  graph.AddOutput("swapped", Concat({second, first}, 1).id());
+  graph.AddOutput("sum", ReduceSum(Concat({second, -first}, 1) * x, {1}).id());
+  std::mt19937 random(2);
+  const Graph fused = CheckAgainstHost(graph, random);
+  EXPECT_EQ(CountOps(fused, "cpu.RotateHalves") + CountOps(fused, "Concat"), 3) << Print(fused);
+}
+
 // What needs a sum cannot be computed in the pass that makes it.
 TEST(CpuFuse, NothingOfAChainReadsItsSum) {
   Graph graph;

@@ -295,7 +295,8 @@ Graph SplitHeads(int64_t tokens, double hidden, DType dtype = DType::kFloat32, i
 
 bool IsAttentionAlone(const Graph& graph) {
   return std::ranges::all_of(graph.nodes(), [](const Node& node) {
-    return node.op == "Constant" || node.op == "Reshape" || node.op.starts_with("cpu.Attention");
+    return node.op == "Constant" || node.op == "Reshape" || node.op == "cpu.VisibleKeys" ||
+           node.op.starts_with("cpu.Attention");
   });
 }
 
