@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <vector>
 
 #include "frontend/ops/row.h"
@@ -29,15 +30,35 @@ bool IsView(const Node& node) {
   return row != nullptr && row->view;
 }
 
+// The nodes of the backward pass: those that depend on a gradient, and elementwise nodes and views that only these
+// read, such as factors of a derivative.
+struct BackwardPass {
+  explicit BackwardPass(const Graph& graph)
+      : users(ComputeUsers(graph)), of_gradient(DependsOn(graph, kInverseDenominatorFeed)), nodes(of_gradient) {
+    std::vector<bool> is_output(graph.values().size());
+    for (const GraphOutput& output : graph.outputs()) is_output[output.value] = true;
+    for (size_t n = nodes.size(); n-- > 0;) {
+      const Node& node = graph.nodes()[n];
+      if (nodes[n] || (!IsElementwise(node) && !IsView(node))) continue;
+      const ValueId v = node.outputs[0];
+      nodes[n] = !is_output[v] && !users[v].empty() &&
+                 std::ranges::all_of(users[v], [&](int32_t user) { return nodes[user]; });
+    }
+  }
+
+  Users users;                    // by value
+  std::vector<bool> of_gradient;  // by node: depends on a gradient
+  std::vector<bool> nodes;        // by node: belongs to the pass
+};
+
 class ElementwiseCut {
  public:
   explicit ElementwiseCut(const Graph& graph)
       : graph_(graph),
-        users_(ComputeUsers(graph)),
         of_weights_(FindWeightValues(graph)),
-        backward_(DependsOn(graph, kInverseDenominatorFeed)) {
-    AddOperandsOfGradients();
-  }
+        pass_(graph),
+        users_(pass_.users),
+        backward_(pass_.nodes) {}
 
   Graph Apply() const {
     std::vector<int32_t> order;
@@ -47,29 +68,16 @@ class ElementwiseCut {
       }
     }
     const std::vector<bool> recomputed = Solve();
+    if (std::ranges::none_of(recomputed, [](bool r) { return r; })) return graph_;
     std::vector<Clones> clones(order.size());
     for (size_t i = 0; i < order.size(); ++i) {
       if (recomputed[order[i]]) clones[i] = Clones::Once();
     }
     const auto boundary = static_cast<int32_t>(std::ranges::count(backward_, false));
-    if (std::ranges::none_of(recomputed, [](bool r) { return r; })) return graph_;
     return Dce(Rematerialize(ReorderNodes(graph_, order), boundary, clones).graph);
   }
 
  private:
-  // Counts elementwise nodes and views that only the backward pass reads, such as factors of a derivative, to it.
-  void AddOperandsOfGradients() {
-    std::vector<bool> is_output(graph_.values().size());
-    for (const GraphOutput& output : graph_.outputs()) is_output[output.value] = true;
-    for (size_t n = backward_.size(); n-- > 0;) {
-      const Node& node = graph_.nodes()[n];
-      if (backward_[n] || (!IsElementwise(node) && !IsView(node))) continue;
-      const ValueId v = node.outputs[0];
-      backward_[n] = !is_output[v] && !users_[v].empty() &&
-                     std::ranges::all_of(users_[v], [&](int32_t user) { return backward_[user]; });
-    }
-  }
-
   bool IsReadByBackward(ValueId v) const {
     return std::ranges::any_of(users_[v], [&](int32_t user) { return backward_[user]; });
   }
@@ -119,13 +127,45 @@ class ElementwiseCut {
   static int64_t Units(double seconds) { return std::llround(std::min(seconds, 1e4) * 1e12) + 1; }
 
   const Graph& graph_;
-  const Users users_;                   // by value
   const std::vector<bool> of_weights_;  // by value
-  std::vector<bool> backward_;          // by node
+  const BackwardPass pass_;
+  const Users& users_;                 // by value
+  const std::vector<bool>& backward_;  // by node
 };
+
+// Lets nodes of the backward pass that do not depend on a gradient read results of elementwise operators of the forward
+// pass through views of the same shape.
+Graph SeparateBackward(const Graph& graph) {
+  const BackwardPass pass(graph);
+  Graph result;
+  Rewriter r(graph, &result);
+  std::map<ValueId, Val> views;
+  const auto view = [&](ValueId v) {
+    const Node* node = v == kNoValue ? nullptr : graph.producer(v);
+    const bool separates = node != nullptr && IsElementwise(*node) && !pass.nodes[graph.value(v).node] &&
+                           graph.type(v).elements() >= kFewElements && graph.type(v).layout == Layout::kRowMajor;
+    if (!separates) return r.Map(v);
+    Val& known = views[v];
+    if (!known) known = r.b().Op("Reshape", {r.Map(v)}, {{"shape", graph.type(v).shape}});
+    return known;
+  };
+  for (size_t n = 0; n < graph.nodes().size(); ++n) {
+    const Node& node = graph.nodes()[n];
+    if (!pass.nodes[n] || pass.of_gradient[n] || !IsElementwise(node)) {
+      r.Copy(node);
+      continue;
+    }
+    std::vector<Val> inputs;
+    for (const ValueId v : node.inputs) inputs.push_back(view(v));
+    r.b().set_source(node.source);
+    r.Set(node.outputs[0], r.b().Op(node.op, inputs, node.attrs));
+  }
+  r.CopyOutputs();
+  return result;
+}
 
 }  // namespace
 
-Graph RecomputeElementwise(const Graph& legal) { return ElementwiseCut(legal).Apply(); }
+Graph RecomputeElementwise(const Graph& legal) { return SeparateBackward(ElementwiseCut(legal).Apply()); }
 
 }  // namespace onnxtrain

@@ -11,8 +11,9 @@ namespace onnxtrain {
 //
 // Chooses by a minimum cut: moved bytes of what is kept against the operations of what is repeated, by the cost model
 // of optim/step/program/optimize.h. For legalized graphs of backends that fuse chains of elementwise operators
-// (Backend::FusesElementwise). Clones have the bits of their originals. Returns a graph without a backward pass
-// unchanged.
+// (Backend::FusesElementwise). What must run in the backward pass although it depends on no gradient reads results of
+// chains through a Reshape to the same shape, with which no backend fuses it. Clones have the bits of their originals.
+// Returns a graph without a backward pass unchanged.
 Graph RecomputeElementwise(const Graph& legal);
 
 }  // namespace onnxtrain

@@ -64,6 +64,7 @@ std::multiset<std::string> KeptValues(const Graph& legal) {
     if (!backward[n]) continue;
     for (ValueId v : fused.nodes()[n].inputs) {
       const Node* node = v == kNoValue ? nullptr : fused.producer(v);
+      for (; node != nullptr && node->op == "Reshape"; node = fused.producer(v)) v = node->inputs[0];
       if (node != nullptr && !IsConstant(*node) && !backward[fused.value(v).node]) kept.insert(v);
     }
   }
@@ -108,7 +109,23 @@ TEST(RecomputeElementwise, KeepsWhatIsNoLargerThanItsOperands) {
   Layers layers;
   const Val h = Tanh(layers.Project(layers.Input()));
   const Graph legal = *Cpu().Legalize(layers.Differentiated(layers.Project(h)));
-  EXPECT_EQ(RecomputeElementwise(legal), legal);
+  const Graph now = RecomputeElementwise(legal);
+  EXPECT_EQ(std::ranges::count(now.nodes(), "Tanh", &Node::op), 1) << Print(now);
+  ExpectSameBits(legal, now);
+}
+
+// The sums are kept, not their terms, also where an operator of the backward pass that depends on no gradient could be
+// computed together with them.
+TEST(RecomputeElementwise, GatedSumsAreKeptRatherThanTheirTerms) {
+  Layers layers;
+  const Val x = layers.Input(), gate = layers.Project(x) + layers.Project(x),
+            up = layers.Project(x) + layers.Project(x);
+  const Graph legal = *Cpu().Legalize(layers.Differentiated(layers.Project(gate * Sigmoid(gate) * up)));
+  const Graph now = RecomputeElementwise(legal);
+  EXPECT_EQ(KeptValues(now), (std::multiset<std::string>{"MatMul", "cpu.Fused", "cpu.Fused", "cpu.Fused"}))
+      << Print(now);
+  EXPECT_EQ(std::ranges::count((*Cpu().Compile(now, {}))->graph().nodes(), "cpu.Fused", &Node::op), 3);
+  ExpectSameBits(legal, now);
 }
 
 TEST(RecomputeElementwise, KeepsViewsThatTheBackwardPassReads) {

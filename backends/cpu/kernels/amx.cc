@@ -49,12 +49,15 @@ constexpr TileConfig kWholeTiles = MakeWholeTiles();
 AMX_FUNCTION void Configure() { _tile_loadconfig(&kWholeTiles); }
 AMX_FUNCTION void Release() { _tile_release(); }
 
-// Computes kRows × kColumns tiles of c. Tiles 0 to 3 are c, 4 and 5 rows of a, 6 and 7 columns of b.
+// Computes kRows × kColumns tiles of c from the tiles of a and b at `a_data` and `b_data`. Tiles 0 to 3 are c, 4 and 5
+// rows of a, 6 and 7 columns of b. Takes numbers instead of copies of their structures, which would be read from the
+// stack before their parts have been written there.
 template <int kRows, int kColumns>
-AMX_FUNCTION void MultiplyTiles(AmxTiles a, AmxTiles b, const AmxSums& sums, int64_t k, bool add) {
+AMX_FUNCTION void MultiplyTiles(const AmxTiles& a, const uint32_t* a_data, const AmxTiles& b, const uint32_t* b_data,
+                                float* c, int64_t row, int64_t k, bool add) {
   constexpr int64_t kBytes = 4;
-  const int64_t a_row = a.row * kBytes, b_row = b.row * kBytes, c_row = sums.row * kBytes;
-  float *c = sums.data, *below = c + kAmxRows * sums.row;
+  const int64_t a_row = a.row * kBytes, b_row = b.row * kBytes, c_row = row * kBytes;
+  float* below = c + kAmxRows * row;
   if (add) {
     _tile_loadd(0, c, c_row);
     if constexpr (kColumns == 2) _tile_loadd(1, c + kAmxWords, c_row);
@@ -66,11 +69,11 @@ AMX_FUNCTION void MultiplyTiles(AmxTiles a, AmxTiles b, const AmxSums& sums, int
     if constexpr (kRows == 2) _tile_zero(2);
     if constexpr (kRows * kColumns == 4) _tile_zero(3);
   }
-  for (int64_t p = 0; p < k; p += kAmxWords, a.data += a.step, b.data += b.step) {
-    _tile_loadd(4, a.data, a_row);
-    _tile_loadd(6, b.data, b_row);
-    if constexpr (kColumns == 2) _tile_loadd(7, b.data + b.next, b_row);
-    if constexpr (kRows == 2) _tile_loadd(5, a.data + a.next, a_row);
+  for (int64_t p = 0; p < k; p += kAmxWords, a_data += a.step, b_data += b.step) {
+    _tile_loadd(4, a_data, a_row);
+    _tile_loadd(6, b_data, b_row);
+    if constexpr (kColumns == 2) _tile_loadd(7, b_data + b.next, b_row);
+    if constexpr (kRows == 2) _tile_loadd(5, a_data + a.next, a_row);
     _tile_dpbf16ps(0, 4, 6);
     if constexpr (kColumns == 2) _tile_dpbf16ps(1, 4, 7);
     if constexpr (kRows == 2) _tile_dpbf16ps(2, 5, 6);
@@ -169,10 +172,8 @@ void MultiplyAmx(const AmxTiles& a, const AmxTiles& b, const AmxSums& c, int64_t
   for (int64_t j = 0; j < n; j += 2 * kAmxWords) {
     for (int64_t i = 0; i < m; i += 2 * kAmxRows) {
       if (c.far) PrefetchSums(c.data + (i + 2 * kAmxRows) * c.row + j, c.row, m - i - 2 * kAmxRows);
-      AmxTiles rows = a, columns = b;
-      rows.data += i / kAmxRows * a.next;
-      columns.data += j / kAmxWords * b.next;
-      kBlocks[i + kAmxRows < m][j + kAmxWords < n](rows, columns, {c.data + i * c.row + j, c.row}, k, add);
+      kBlocks[i + kAmxRows < m][j + kAmxWords < n](
+          a, a.data + i / kAmxRows * a.next, b, b.data + j / kAmxWords * b.next, c.data + i * c.row + j, c.row, k, add);
     }
   }
 }

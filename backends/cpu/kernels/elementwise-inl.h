@@ -181,8 +181,8 @@ void BoolToFloat(const void* x, void* y, int64_t n, const float* p) {
   for (int64_t i = 0; i < n; ++i) out[i] = static_cast<float>(in[i]);
 }
 
-// Exchanges the halves of rows of p[0] elements and negates the first (p[1] = 0) or the second half of the result. y may
-// be x: both halves of a vector are read before they are written.
+// Exchanges the halves of rows of p[0] elements and negates the first (p[1] = 0) or the second half of the result. y
+// may be x: both halves of a vector are read before they are written.
 void RotateHalves(const void* x, void* y, int64_t n, const float* p) {
   const auto size = static_cast<int64_t>(p[0]), half = size / 2;
   const float sign = p[1] == 0 ? -1.0f : 1.0f;

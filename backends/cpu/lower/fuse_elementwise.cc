@@ -216,15 +216,22 @@ class ElementwiseFuser {
     return true;
   }
 
-  // Finds the values whose users can all be fused with their producers.
+  // Finds the values whose users can all be fused with their producers, apart from those that read them later through a
+  // Reshape to the same shape (optim/memory/recompute_elementwise.h).
   void FindInnerValues() {
     inner_.resize(graph_.values().size());
     for (size_t n = 0; n < fusible_.size(); ++n) {
       if (!fusible_[n]) continue;
       const ValueId v = graph_.nodes()[n].outputs[0];
-      inner_[v] =
-          std::ranges::all_of(pattern_.users(v), [&](int32_t r) { return CanJoinChain(r, static_cast<int32_t>(n)); });
+      inner_[v] = std::ranges::all_of(pattern_.users(v), [&](int32_t r) {
+        return CanJoinChain(r, static_cast<int32_t>(n)) || SeparatesReaders(r);
+      });
     }
+  }
+
+  bool SeparatesReaders(int32_t n) const {
+    const Node& node = graph_.nodes()[n];
+    return node.op == "Reshape" && graph_.type(node.inputs[0]) == graph_.type(node.outputs[0]);
   }
 
   // Returns true if the node can be in a chain with `other`, reduce one of its values, or encode it (FuseCodes).

@@ -42,7 +42,8 @@ using ValueMap = std::vector<ValueId>;
 // decompositions. Returns an error that names every node without a kernel.
 absl::StatusOr<Graph> LegalizeGraph(const Graph& graph);
 
-// Returns the heads x [B,G,1,T,D] if the value [B,G·R,T,D] repeats each of them R ≥ 2 times in succession, else kNoValue.
+// Returns the heads x [B,G,1,T,D] if the value [B,G·R,T,D] repeats each of them R ≥ 2 times in succession, else
+// kNoValue.
 ValueId FindRepeatedHeads(const Pattern& pattern, ValueId v);
 
 // Returns true for an Attention node that may be one of GroupQueries.

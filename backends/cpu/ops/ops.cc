@@ -223,7 +223,8 @@ namespace {
 // transposes around the canonical operators. The attribute "perms" has one permutation for every input before the mask,
 // then one for every output; they transpose an input to the operand, and a result to the output. Keys and values may
 // have fewer heads than queries: each serves as many successive heads of these, and its gradient is the sum of theirs.
-// Their last input, after the key of a dropout, are the visible keys of the mask, if its last axes are queries and keys.
+// Their last input, after the key of a dropout, are the visible keys of the mask, if its last axes are queries and
+// keys.
 
 using Perm = std::vector<int64_t>;
 
@@ -308,7 +309,8 @@ absl::Status CheckVisibleKeys(const TypeContext& c, size_t mask, int64_t queries
   const size_t visible = mask + 2;
   if (!c.has(visible)) return absl::OkStatus();
   const Shape shape = c.has(mask) ? c.in(mask).shape : Shape();
-  const bool rows = shape.size() >= 2 && shape[shape.size() - 2] == queries && shape.back() == keys && NumElements(shape) != 0;
+  const bool rows =
+      shape.size() >= 2 && shape[shape.size() - 2] == queries && shape.back() == keys && NumElements(shape) != 0;
   if (!rows || c.in(visible) != Type{DType::kInt64, {NumElements(shape) / keys, 3}})
     return Invalid("visible keys ", ToString(c.in(visible)), " of another mask");
   return absl::OkStatus();

@@ -52,7 +52,8 @@ struct StridedType {
 };
 
 // Returns the inputs of cpu.Attention or cpu.AttentionGrad up to the mask (a scalar if absent), then the outputs. Where
-// heads of keys serve several of queries, the heads are two axes, and operands of keys have the stride 0 along the last.
+// heads of keys serve several of queries, the heads are two axes, and operands of keys have the stride 0 along the
+// last.
 std::vector<StridedType> GetHeadOperands(const KernelContext& c);
 
 // The program of a cpu.Fused node: elementwise instructions over slots. Slots 0, 1, … are the inputs of the node, the
