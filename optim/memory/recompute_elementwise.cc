@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
 #include <vector>
 
 #include "frontend/ops/row.h"
@@ -19,6 +20,7 @@ namespace {
 
 constexpr int64_t kFewElements = 4096;  // values of fewer are kept
 constexpr double kKept = 4;             // price of kept bytes, in moves: they are written and read, and occupy memory
+constexpr int32_t kMostOperators = 32;  // that one kernel of the backward pass computes again
 
 bool IsElementwise(const Node& node) {
   const OpRow* row = FindOp(node.op);
@@ -96,15 +98,48 @@ class ElementwiseCut {
   // Returns true if v needs no memory for the backward pass: it is an input of the program, or a constant.
   bool IsFree(ValueId v) const { return graph_.IsInput(v) || of_weights_[v] || IsConstant(*graph_.producer(v)); }
 
+  // Returns true if v costs nothing to read: it needs no memory, or is kept in any case.
+  bool IsThere(ValueId v) const { return IsFree(v) || (IsReadByBackward(v) && !CanRecompute(v)); }
+
+  // Returns by value the number of elementwise operators in its region, which the backward pass would compute together:
+  // those that it needs and that are connected by values that are not there. 0: it needs none.
+  std::vector<int32_t> MeasureRegions() const {
+    const size_t values = graph_.values().size();
+    std::vector<bool> needed(values);
+    std::vector<ValueId> region(values);
+    std::iota(region.begin(), region.end(), 0);
+    const auto find = [&](ValueId v) {
+      while (region[v] != v) v = region[v] = region[region[v]];
+      return v;
+    };
+    for (size_t n = graph_.nodes().size(); n-- > 0;) {
+      const ValueId v = graph_.nodes()[n].outputs[0];
+      if (backward_[n] || IsConstant(graph_.nodes()[n]) || !CanRecompute(v)) continue;
+      needed[v] = needed[v] || IsReadByBackward(v);
+      for (ValueId operand : graph_.nodes()[n].inputs) {
+        if (!needed[v] || operand == kNoValue || IsThere(operand)) continue;
+        needed[operand] = true;
+        region[find(operand)] = find(v);
+      }
+    }
+    std::vector<int32_t> size(values);
+    for (ValueId v = 0; v < static_cast<ValueId>(values); ++v) size[find(v)] += needed[v];
+    for (ValueId v = 0; v < static_cast<ValueId>(values); ++v) size[v] = needed[v] ? size[find(v)] : 0;
+    return size;
+  }
+
   // Returns by node whether the backward pass computes it again. The cut runs from the readers to the producers and
-  // takes the side of the readers that is smallest: of equal cuts, the one that repeats least.
+  // takes the side of the readers that is smallest: of equal cuts, the one that repeats least. Regions that one kernel
+  // could not compute are left out.
   std::vector<bool> Solve() const {
     const auto values = static_cast<int32_t>(graph_.values().size());
     const int32_t readers = 2 * values, producers = readers + 1;
+    const std::vector<int32_t> region = MeasureRegions();
+    const auto takes_part = [&](ValueId v) { return region[v] > 0 && region[v] <= kMostOperators; };
     MinCut cut(producers + 1);
     for (ValueId v = 0; v < values; ++v) {
+      if (!takes_part(v)) continue;
       const Node* node = graph_.producer(v);
-      if (IsFree(v) || backward_[graph_.value(v).node]) continue;
       if (IsReadByBackward(v)) cut.AddEdge(readers, 2 * v, MinCut::kUncuttable);
       cut.AddEdge(2 * v, 2 * v + 1, Units(kKept * MoveSeconds(static_cast<double>(graph_.type(v).bytes()))));
       if (!CanRecompute(v)) {
@@ -113,7 +148,7 @@ class ElementwiseCut {
       }
       cut.AddEdge(2 * v + 1, producers, Units(NodeSeconds(graph_, *node) - MoveSeconds(graph_, *node)));
       for (ValueId operand : node->inputs) {
-        if (operand != kNoValue && !IsFree(operand)) cut.AddEdge(2 * v + 1, 2 * operand, MinCut::kUncuttable);
+        if (operand != kNoValue && takes_part(operand)) cut.AddEdge(2 * v + 1, 2 * operand, MinCut::kUncuttable);
       }
     }
     const std::vector<bool> side = cut.SourceSide(readers, producers);

@@ -138,6 +138,15 @@ TEST(RecomputeElementwise, KeepsViewsThatTheBackwardPassReads) {
   EXPECT_LE(KeptValues(now).size(), KeptValues(legal).size());
 }
 
+// Chains that are longer than a kernel are not computed again: their clones would be kept as long as the originals.
+TEST(RecomputeElementwise, KeepsLongChains) {
+  Layers layers;
+  Val x = layers.Project(layers.Input());
+  for (int i = 0; i < 200; ++i) x = x * Sigmoid(x);
+  const Graph legal = *Cpu().Legalize(layers.Differentiated(layers.Project(x)));
+  EXPECT_EQ(std::ranges::count(RecomputeElementwise(legal).nodes(), "Sigmoid", &Node::op), 200);
+}
+
 TEST(RecomputeElementwise, NothingToDoWithoutABackwardPass) {
   Graph g;
   Builder b(&g);
