@@ -8,6 +8,7 @@
 #include "frontend/base/status.h"
 #include "frontend/base/strings.h"
 #include "frontend/base/units.h"
+#include "frontend/onnx/read/file.h"
 #include "optim/config/training_settings.h"
 #include "optim/config/unused_fields.h"
 #include "optim/config/weight_globs.h"
@@ -78,6 +79,7 @@ ModelOrigin ClassifyWeightOrigin(const std::vector<NamedWeight>& weights) {
     // Computed tables are no evidence either.
     if (w.value.type().rank() < 2 || w.value.size() < kEnough || IsSinusoidTable(w.value)) continue;
     (LooksInitialized(w.value) ? drawn : other) += static_cast<double>(w.value.size());
+    ReleaseMappedPages(w.value.bytes());
   }
   if (drawn + other == 0) return {false, "no weight is large enough to tell"};
   const int percent = static_cast<int>(std::lround(100 * other / (drawn + other)));

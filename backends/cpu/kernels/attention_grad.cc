@@ -27,6 +27,7 @@ class AttentionGrad {
   using F = GemmElement<S>;
 
   AttentionGrad(const AttentionGeometry& g, const GradHeads& h) : g_(g), h_(h), products_(g.tiles) {
+    if (g.heads.size() / g.repeats >= kManyGroups) g_.unit = g.repeats;
     WorkspaceLayout cut;
     const int64_t queries = g.q.rows, scores = g.block * g.stride;
     const int64_t d = products_.Extent(g.q.columns), e = products_.Extent(g.v.columns);
@@ -46,23 +47,23 @@ class AttentionGrad {
     dq_ = cut(g.block * d);
     of_keys_ = d * g.stride;
     sums_ = of_keys_ + e * g.stride;
-    if (g.repeats == 1) dk_ = cut(sums_);
+    if (AddsInPlace()) dk_ = cut(sums_);
     result_ = cut(g.keys() * RoundUp(std::max(d, e), AttentionProducts<S>::kTile));
     bytes_ = cut.bytes();
   }
 
   // Returns the bytes of workspace.
-  size_t workspace() const { return partial_at() + (g_.repeats > 1 ? g_.heads.size() * sums_ * sizeof(float) : 0); }
+  size_t workspace() const { return partial_at() + (AddsInPlace() ? 0 : g_.heads.size() * sums_ * sizeof(float)); }
 
   void Run(const Args& args) const {
     float* partial = reinterpret_cast<float*>(static_cast<char*>(args.workspace) + partial_at());
     ForHeads<S>(g_, bytes_, args, 1, [&](const OperandOffsets& at, float* ws, const VisibleKeys& seen, bool same) {
       const GradOperands<S> x = Gather(args, at, ws, same);
-      float* sums = g_.repeats == 1 ? ws + dk_ : partial + at[0] * sums_;
+      float* sums = AddsInPlace() ? ws + dk_ : partial + at[0] * sums_;
       const Head head{.number = at[0],
                       .mask = g_.has_mask ? args.in(4) + at[5] : nullptr,
                       .random_key = g_.dropout ? args.in<uint32_t>(5) : nullptr};
-      std::fill_n(sums, sums_, 0.0f);
+      if (!AddsInPlace() || !same) std::fill_n(sums, sums_, 0.0f);
       for (int64_t first = 0; first < g_.q.rows; first += g_.block) {
         const int64_t count = std::min(g_.block, g_.q.rows - first);
         const KeyRange keys = seen.By(first, count);
@@ -70,13 +71,18 @@ class AttentionGrad {
         const Matrix<const float> dq = RunBlock(x, {p, head, first, keys.begin}, keys, ws, sums);
         ScatterRows(h_.dq, dq, first, count, One, args.out<S>(0) + at[kOutputsAt]);
       }
-      if (g_.repeats == 1) ScatterSums(args, at, sums, ws);
+      if (AddsInPlace() && (at[0] + 1) % g_.repeats == 0) ScatterSums(args, at, sums, ws);
     });
-    if (g_.repeats > 1) AddRepeats(args, partial);
+    if (!AddsInPlace()) AddRepeats(args, partial);
   }
 
  private:
-  // Where the sums of each head are in the workspace, if heads share keys.
+  static constexpr int64_t kManyGroups = 32;  // of heads that share keys: enough for all threads
+
+  // Returns true if one thread computes all heads that share keys, and adds their gradients up.
+  bool AddsInPlace() const { return g_.unit == g_.repeats; }
+
+  // Where the sums of each head are in the workspace, if several threads compute the heads that share keys.
   size_t partial_at() const { return RoundUp(static_cast<int64_t>(GetAttentionWorkspace(bytes_)), 64); }
 
   // Writes dk and dv, the sums of the heads that share keys. Threads compute single heads, so that few groups of heads

@@ -28,6 +28,7 @@ struct AttentionGeometry {
   int64_t mask_row = 0, mask_column = 0;
   int64_t masks = 0;    // matrices [queries, keys] of the mask whose visible keys are known
   int64_t repeats = 1;  // successive heads that share keys and values
+  int64_t unit = 1;     // successive heads that one thread computes
   bool tiles = false;   // products in tiles of AMX
   int64_t block = 0;    // queries per block
   int64_t stride = 0;   // between rows of scores, and between those of transposed sums
@@ -134,7 +135,8 @@ void ForHeads(const AttentionGeometry& g, size_t workspace, const Args& args, in
   const auto* visible = g.masks == 0 ? nullptr : args.in<KeyRange>(first + 5);
   const int64_t of_mask = g.q.rows * g.keys();
   const int64_t cost = of_mask * (g.q.columns + g.v.columns);
-  Parallel(g.heads.size(), cost, [&](int64_t begin, int64_t end) {
+  Parallel(g.heads.size() / g.unit, cost * g.unit, [&](int64_t first_unit, int64_t last_unit) {
+    const int64_t begin = first_unit * g.unit, end = last_unit * g.unit;
     std::optional<AmxScope> tiles;
     if (g.tiles) tiles.emplace();
     float* mine = GetThreadWorkspace(args, workspace);

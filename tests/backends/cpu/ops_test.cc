@@ -460,19 +460,20 @@ TEST(CpuOps, AttentionOfLongRowsInBFloat16) {
 
 // Six heads of queries that share `groups` heads of keys and values, forward and backward, as exporters write them:
 // keys as the projection leaves them, values transposed together with their repetition.
-Graph SharedHeads(int64_t groups, DType dtype, int64_t tokens, Attrs attrs, const MaskForm& form, bool by_head) {
-  constexpr int64_t kBatch = 2, kHeads = 6, kDepth = 16;
-  const Shape wide = {kBatch, groups, kHeads / groups, tokens, kDepth}, all = {kBatch, kHeads, tokens, kDepth};
+Graph SharedHeads(int64_t groups, DType dtype, int64_t tokens, Attrs attrs, const MaskForm& form, bool by_head,
+                  int64_t heads = 6) {
+  constexpr int64_t kBatch = 2, kDepth = 16;
+  const Shape wide = {kBatch, groups, heads / groups, tokens, kDepth}, all = {kBatch, heads, tokens, kDepth};
   Graph graph;
   Builder b(&graph);
   const auto feed = [&](const char* name, Shape shape) { return b.Input(InputKind::kFeed, name, {dtype, shape}); };
-  const Val q = Transpose(feed("q", {kBatch, tokens, kHeads, kDepth}), {0, 2, 1, 3});
+  const Val q = Transpose(feed("q", {kBatch, tokens, heads, kDepth}), {0, 2, 1, 3});
   const Val k = Reshape(
       Expand(Reshape(feed("k", {kBatch, groups, tokens, kDepth}), {kBatch, groups, 1, tokens, kDepth}), wide), all);
   const Val v = Reshape(Expand(Transpose(feed("v", {kBatch, 1, tokens, groups, kDepth}), {0, 3, 1, 2, 4}), wide), all);
   Val mask = MakeMask(b, tokens, -1e9, form);
   if (by_head) {
-    const Val slopes = b.Input(InputKind::kFeed, "slopes", F({1, kHeads, 1, tokens}));
+    const Val slopes = b.Input(InputKind::kFeed, "slopes", F({1, heads, 1, tokens}));
     mask = mask + slopes;
   }
   const Val key = attrs.Has("ratio") ? b.Constant(KeyWords()) : Val();
@@ -504,6 +505,14 @@ TEST(CpuOps, AttentionReadsSharedHeadsOnce) {
         }
       }
     }
+  }
+}
+
+// So many groups of heads that each is the work of one thread.
+TEST(CpuOps, AttentionOfManySharedHeads) {
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+    const auto make = [](DType type) { return SharedHeads(16, type, 33, kAttentionForms[1], kRanges[2], false, 48); };
+    dtype == DType::kFloat32 ? CheckSplitHeads(make(dtype)) : CheckBFloat16Heads(make(dtype), make(DType::kFloat32));
   }
 }
 
