@@ -219,11 +219,11 @@ constexpr Fusion kEpilogues[] = {
     {"MatMul", ProductEpilogue},      // accumulator += a·b
     {"cpu.MatMul", ProductEpilogue},  // the same, of bf16
     {"Add", ProductEpilogue},         // a·b + bias
-    {"Relu", ProductEpilogue},
-    {"Cast", ProductEpilogue},
+    {"Relu", ProductEpilogue},        // of either
+    {"Cast", ProductEpilogue},        // of either to bf16 or f32
     {"Relu", ReluAfterConv},
     {"ReduceSum", SumOfSquares},
-    {"SquaredNorm", NormOfRounded},
+    {"SquaredNorm", NormOfRounded},         // of the gradient as the product wrote it
     {"GatherGrad", AccumulatedGatherGrad},  // accumulator += scatter
     {"Add", SumWithGatherGrad},
 };
