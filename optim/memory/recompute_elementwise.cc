@@ -201,6 +201,10 @@ Graph SeparateBackward(const Graph& graph) {
 
 }  // namespace
 
-Graph RecomputeElementwise(const Graph& legal) { return SeparateBackward(ElementwiseCut(legal).Apply()); }
+Graph RecomputeElementwise(const Graph& legal) {
+  const std::vector<bool> of_gradient = DependsOn(legal, kInverseDenominatorFeed);
+  if (std::ranges::find(of_gradient, true) == of_gradient.end()) return legal;
+  return SeparateBackward(ElementwiseCut(legal).Apply());
+}
 
 }  // namespace onnxtrain

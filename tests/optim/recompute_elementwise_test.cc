@@ -1,4 +1,4 @@
-// What RecomputeElementwise keeps for the backward pass, and that it changes no bit.
+// Tests which values RecomputeElementwise keeps for the backward pass, and that results have the same bits.
 #include "optim/memory/recompute_elementwise.h"
 
 #include <gtest/gtest.h>

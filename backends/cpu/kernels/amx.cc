@@ -50,8 +50,8 @@ AMX_FUNCTION void Configure() { _tile_loadconfig(&kWholeTiles); }
 AMX_FUNCTION void Release() { _tile_release(); }
 
 // Computes kRows × kColumns tiles of c from the tiles of a and b at `a_data` and `b_data`. Tiles 0 to 3 are c, 4 and 5
-// rows of a, 6 and 7 columns of b. Takes numbers instead of copies of their structures, which would be read from the
-// stack before their parts have been written there.
+// rows of a, 6 and 7 columns of b. Copies of AmxTiles would pass through the stack, where wide loads wait for narrow
+// stores.
 template <int kRows, int kColumns>
 AMX_FUNCTION void MultiplyTiles(const AmxTiles& a, const uint32_t* a_data, const AmxTiles& b, const uint32_t* b_data,
                                 float* c, int64_t row, int64_t k, bool add) {

@@ -82,7 +82,7 @@ class AttentionGrad {
   // Returns true if one thread computes all heads that share keys, and adds their gradients up.
   bool AddsInPlace() const { return g_.unit == g_.repeats; }
 
-  // Where the sums of each head are in the workspace, if several threads compute the heads that share keys.
+  // Returns the offset in the workspace of the sums of each head, if several threads compute the heads that share keys.
   size_t partial_at() const { return RoundUp(static_cast<int64_t>(GetAttentionWorkspace(bytes_)), 64); }
 
   // Writes dk and dv, the sums of the heads that share keys. Threads compute single heads, so that few groups of heads

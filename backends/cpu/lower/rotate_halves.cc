@@ -1,4 +1,6 @@
 // Finds the rotation of rotary embeddings: the halves of each row, exchanged, one of them negated.
+#include <algorithm>
+
 #include "backends/cpu/lower/passes.h"
 #include "backends/cpu/ops/ops.h"
 #include "frontend/base/status.h"
@@ -28,7 +30,8 @@ Half FindHalf(const Pattern& pattern, ValueId v) {
   const Type &whole = graph.type(slice->inputs[0]), &part = graph.type(v);
   Shape rest = whole.shape;
   rest.back() = part.shape.back();
-  if (rest != part.shape || slice->attrs.Ints("steps").back() != 1) return {};
+  const auto steps = slice->attrs.Ints("steps");
+  if (rest != part.shape || std::ranges::any_of(steps, [](int64_t step) { return step != 1; })) return {};
   half.of = slice->inputs[0];
   half.start = slice->attrs.Ints("starts").back();
   return half;

@@ -255,13 +255,20 @@ TEST(CpuFuse, RotationsAlone) {
   graph.AddOutput("turned", Concat({-second, first}, 1).id());
   graph.AddOutput("first", (first * 2.0).id());
   graph.AddOutput("swapped", Concat({second, first}, 1).id());
+  const auto upside_down = [&](int64_t start) {
+    return b.Op("Slice", {x},
+                {{"starts", std::vector<int64_t>{499, start}},
+                 {"sizes", std::vector<int64_t>{500, 33}},
+                 {"steps", std::vector<int64_t>{-1, 1}}});
+  };
+  graph.AddOutput("flipped", Concat({-upside_down(33), upside_down(0)}, 1).id());
   graph.AddOutput("sum", ReduceSum(Concat({second, -first}, 1) * x, {1}).id());
   std::mt19937 random(2);
   const Graph fused = CheckAgainstHost(graph, random);
-  // One alone, one fused with the product, whose sum stays outside of a chain that rotates.
+  // One is alone, one is fused with the product, whose sum stays outside of a chain that rotates; the others are none.
   EXPECT_EQ(CountOps(fused, "cpu.RotateHalves"), 1) << Print(fused);
   EXPECT_EQ(CountOps(fused, "cpu.Fused"), 1) << Print(fused);
-  EXPECT_EQ(CountOps(fused, "Concat"), 1) << Print(fused);
+  EXPECT_EQ(CountOps(fused, "Concat"), 2) << Print(fused);
 }
 
 // What needs a sum cannot be computed in the pass that makes it.
