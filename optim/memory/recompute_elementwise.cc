@@ -1,5 +1,4 @@
-#include "optim/memory/recompute_elementwise.h"
-
+// Finds elementwise values that are cheaper to compute twice than to keep.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -12,6 +11,7 @@
 #include "frontend/passes/min_cut.h"
 #include "frontend/passes/rematerialize.h"
 #include "frontend/passes/rewrite.h"
+#include "optim/memory/policy.h"
 #include "optim/step/loss.h"
 #include "optim/step/program/optimize.h"
 

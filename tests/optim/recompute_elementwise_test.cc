@@ -1,6 +1,4 @@
 // Tests which values RecomputeElementwise keeps for the backward pass, and that results have the same bits.
-#include "optim/memory/recompute_elementwise.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,6 +12,7 @@
 #include "frontend/graph/text_form.h"
 #include "frontend/passes/differentiate.h"
 #include "frontend/passes/rematerialize.h"
+#include "optim/memory/policy.h"
 #include "optim/step/loss.h"
 
 namespace onnxtrain {

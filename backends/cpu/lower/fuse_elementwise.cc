@@ -217,7 +217,7 @@ class ElementwiseFuser {
   }
 
   // Finds the values whose users can all be fused with their producers, apart from those that read them later through a
-  // Reshape to the same shape (optim/memory/recompute_elementwise.h).
+  // Reshape to the same shape (RecomputeElementwise in optim/memory/policy.h).
   void FindInnerValues() {
     inner_.resize(graph_.values().size());
     for (size_t n = 0; n < fusible_.size(); ++n) {

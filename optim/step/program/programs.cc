@@ -22,7 +22,6 @@
 #include "frontend/passes/hoist.h"
 #include "frontend/passes/pass.h"
 #include "optim/memory/policy.h"
-#include "optim/memory/recompute_elementwise.h"
 #include "optim/record/telemetry/trace.h"
 #include "optim/step/program/optimize.h"
 #include "optim/step/program/stored_weights.h"
