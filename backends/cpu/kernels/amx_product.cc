@@ -190,8 +190,7 @@ void ReadInPlace(Factor& f, const AmxTiles& tiles, int64_t group) {
 
 std::optional<Kernel> MakeAmxProduct(const Product& p, const dnnl::memory::desc* packed, const Epilogue& e) {
   const size_t r = p.y.size();
-  const bool single = NumElements(p.y) == p.m * p.n && NumElements(p.a) == p.m * p.k && NumElements(p.b) == p.k * p.n;
-  if (e.in != DType::kBFloat16 || !HasAmx() || !single || p.m < kTile || p.n < kTile || p.k < kPairs ||
+  if (e.in != DType::kBFloat16 || !HasAmx() || !p.is_single() || p.m < kTile || p.n < kTile || p.k < kPairs ||
       p.m * p.n * p.k < kLeastWork)
     return {};
   Factor a = MakeFactor(p.m, p.k, p.a_strides[r - 2], p.a_strides[r - 1]);

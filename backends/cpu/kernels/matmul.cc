@@ -152,8 +152,10 @@ Kernel MakeAddAfter(const Kernel& product, int64_t size) {
 Kernel MakeProductKernel(const Product& p, const dnnl::memory::desc& weights, Epilogue e) {
   const bool packed = weights != Plain(p.b, p.b_strides, e.in);
   if (std::optional<Kernel> kernel = MakeAmxProduct(p, packed ? &weights : nullptr, e)) return *kernel;
-  const auto desc = MakeMatMulDesc(p, weights, e);
   const int64_t size = NumElements(p.y);
+  const bool fuses_bias = e.bias && p.b_strides.back() != 1;  // the primitive does, and is fast
+  if (!packed && !fuses_bias && p.is_single() && PrefersSgemm(p.m, p.k, p.n, e.in)) return MakeSgemm(p, e);
+  const auto desc = MakeMatMulDesc(p, weights, e);
   if (e.adds && !Accumulates(p, e, desc)) {
     e.adds = false;
     return MakeAddAfter(MakeProductKernel(p, weights, e), size);
@@ -286,6 +288,7 @@ absl::StatusOr<Kernel> PreparePlainMatMul(const KernelContext& c) {
 Kernel MakePlainProduct(const Product& p, Epilogue e) { return MakeProductKernel(p, Plain(p.b, p.b_strides, e.in), e); }
 
 std::optional<dnnl::memory::desc> FindPackedLayout(int64_t m, int64_t k, int64_t n, DType dtype) {
+  if (PrefersSgemm(m, k, n, dtype)) return {};
   const dnnl::matmul::desc desc(Plain({m, k}, {k, 1}, dtype), AnyLayout({k, n}, dtype), Plain({m, n}, {n, 1}, dtype));
   const dnnl::matmul::primitive_desc best(desc, UserScratchpad(), Engine());
   const bool plain =

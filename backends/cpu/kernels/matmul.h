@@ -16,6 +16,8 @@ struct Product {
   int64_t m, k, n;
 
   bool empty() const { return m == 0 || k == 0 || n == 0 || NumElements(y) == 0; }
+  // Returns true if there is one product of two matrices.
+  bool is_single() const { return NumElements(y) == m * n && NumElements(a) == m * k && NumElements(b) == k * n; }
 };
 
 // Merges batch axes where the strides allow it: products with one shared matrix b become a single one of more rows.
@@ -34,6 +36,12 @@ dnnl::matmul::primitive_desc MakeMatMulDesc(const Product& p, const dnnl::memory
 bool Accumulates(const Product& p, Epilogue e, const dnnl::matmul::primitive_desc& desc);
 // Returns a call that takes a, the weights, the bias if there is one, y and scratch memory.
 DnnlCall MakeMatMulCall(const dnnl::matmul::primitive_desc& desc, bool bias);
+
+// Returns true if oneDNN's sgemm multiplies plain matrices of this type at least as fast as its matmul primitive does
+// plain or packed ones. The primitive of 2.6 is slow for wide results: half of sgemm's rate for 3072 columns.
+bool PrefersSgemm(int64_t m, int64_t k, int64_t n, DType dtype);
+// Returns the kernel of a product of two float32 matrices.
+Kernel MakeSgemm(const Product& p, Epilogue e);
 
 // Returns the kernel of a product whose second matrix has this layout, plain or packed.
 Kernel MakeProductKernel(const Product& p, const dnnl::memory::desc& weights, Epilogue e);

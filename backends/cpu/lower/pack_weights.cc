@@ -14,9 +14,10 @@
 namespace onnxtrain::cpu {
 namespace {
 
-// Packing a trained weight reads and writes it once per update. With oneDNN 2.6 on two cores and 1024 rows, it saves a
-// fourth of the product if an untransposed weight is wide or high, else 3 %, half of its own cost. Packing to bf16
-// includes the cast.
+// Packing a trained weight reads and writes it once per update; packing to bf16 includes the cast. Float32 weights are
+// packed where oneDNN's sgemm, which reads them as they are, is not faster (PrefersSgemm): there, with oneDNN 2.6, two
+// cores and 1024 rows, packing saves a fourth of the product if an untransposed weight is high, else 3 %, half of its
+// own cost.
 //
 // A frozen weight is read from the file; packed copies for both passes would take twice its memory. Products of
 // kRowsToTile rows lose at most 3 % without them (FindTileWidth; same machine, 1024 to 8192 rows and columns): they

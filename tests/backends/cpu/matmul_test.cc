@@ -273,13 +273,57 @@ Graph PackedProduct() {
 
 bool MultipliesBFloat16() { return CountOps(CompileGraph(Cpu(), PackedProduct()).graph(), "cpu.PackWeight") != 0; }
 
-// Sums of integers are exact in any order. Sizes that are no multiples of tiles, sums and matrices of several chunks.
+struct Sizes {
+  int64_t m, k, n;
+  InputKind kind = InputKind::kFeed;
+};
+
+// Compares the product of integers, whose sums are exact in any order, in some rows: one of each tile of 16 at least.
+void CheckProductOfIntegers(const Sizes& s, const HalfCase& c) {
+  const Graph graph = HalfProduct(c);
+  std::map<std::string, HostTensor> inputs;
+  for (const GraphInput& input : graph.inputs()) {
+    HostTensor& x = inputs[input.name] = HostTensor(graph.type(input.value));
+    for (int64_t i = 0; i < x.size(); ++i) x.Set(i, static_cast<double>(i * 7919 / 13 % 5) - 2);
+  }
+  const HostTensor got = RunOnce(Cpu(), graph, inputs)[0];
+  const auto at = [&](const char* name, int64_t row, int64_t column, int64_t width) {
+    return inputs[name].At(row * width + column);
+  };
+  for (int64_t i = 0; i < s.m; i += 15) {
+    for (int64_t j = 0; j < s.n; ++j) {
+      double want = c.bias.empty() ? 0 : inputs["bias"].At(j);
+      for (int64_t p = 0; p < s.k; ++p) {
+        want += (c.trans_a ? at("a", p, i, s.m) : at("a", i, p, s.k)) *
+                (c.trans_b ? at("b", j, p, s.k) : at("b", p, j, s.n));
+      }
+      ASSERT_EQ(got.At(i * s.n + j), HostTensor::Scalar(c.out, want).At(0))
+          << s.m << " × " << s.k << " × " << s.n << ", transposed " << c.trans_a << c.trans_b << ", element " << i
+          << ", " << j;
+    }
+  }
+}
+
+void CheckProductsOfIntegers(std::span<const Sizes> sizes, DType in, std::span<const DType> outs) {
+  for (const Sizes& s : sizes) {
+    for (const auto& [trans_a, trans_b] : {std::pair(false, false), {false, true}, {true, false}, {true, true}}) {
+      for (const DType out : outs) {
+        CheckProductOfIntegers(s, {.a = trans_a ? Shape{s.k, s.m} : Shape{s.m, s.k},
+                                   .b = trans_b ? Shape{s.n, s.k} : Shape{s.k, s.n},
+                                   .bias = trans_a ? Shape{s.n} : Shape{},
+                                   .trans_a = trans_a,
+                                   .trans_b = trans_b,
+                                   .out = out,
+                                   .kind = s.kind,
+                                   .in = in});
+      }
+    }
+  }
+}
+
+// Sizes that are no multiples of tiles, sums and matrices of several chunks.
 TEST(CpuMatMul, ProductsOfIntegersInBFloat16AreExact) {
   if (!MultipliesBFloat16()) GTEST_SKIP() << "this processor multiplies no bf16";
-  struct Sizes {
-    int64_t m, k, n;
-    InputKind kind = InputKind::kFeed;
-  };
   const Sizes kSizes[] = {{333, 70, 150},
                           {64, 256, 96},
                           {130, 5001, 40},
@@ -287,41 +331,16 @@ TEST(CpuMatMul, ProductsOfIntegersInBFloat16AreExact) {
                           {18, 4096, 1100},
                           {96, 1600, 64},
                           {520, 100, 90, InputKind::kParameter}};
-  for (const Sizes& s : kSizes) {
-    for (const auto& [trans_a, trans_b] : {std::pair(false, false), {false, true}, {true, false}, {true, true}}) {
-      for (const DType out : {DType::kFloat32, DType::kBFloat16}) {
-        const Graph graph = HalfProduct({.a = trans_a ? Shape{s.k, s.m} : Shape{s.m, s.k},
-                                         .b = trans_b ? Shape{s.n, s.k} : Shape{s.k, s.n},
-                                         .bias = trans_b ? Shape{s.n} : Shape{},
-                                         .trans_a = trans_a,
-                                         .trans_b = trans_b,
-                                         .out = out,
-                                         .kind = s.kind});
-        std::map<std::string, HostTensor> inputs;
-        for (const GraphInput& input : graph.inputs()) {
-          HostTensor& x = inputs[input.name] = HostTensor(graph.type(input.value));
-          for (int64_t i = 0; i < x.size(); ++i) x.Set(i, static_cast<double>(i * 7919 / 13 % 5) - 2);
-        }
-        const HostTensor got = RunOnce(Cpu(), graph, inputs)[0];
-        const auto at = [&](const char* name, int64_t row, int64_t column, int64_t width) {
-          return inputs[name].At(row * width + column);
-        };
-        // Every element of some rows, one of each tile of 16 at least.
-        for (int64_t i = 0; i < s.m; i += 15) {
-          for (int64_t j = 0; j < s.n; ++j) {
-            double want = trans_b ? inputs["bias"].At(j) : 0;
-            for (int64_t p = 0; p < s.k; ++p) {
-              want += (trans_a ? at("a", p, i, s.m) : at("a", i, p, s.k)) *
-                      (trans_b ? at("b", j, p, s.k) : at("b", p, j, s.n));
-            }
-            ASSERT_EQ(got.At(i * s.n + j), HostTensor::Scalar(out, want).At(0))
-                << s.m << " × " << s.k << " × " << s.n << ", transposed " << trans_a << trans_b << ", element " << i
-                << ", " << j;
-          }
-        }
-      }
-    }
-  }
+  const DType kOuts[] = {DType::kFloat32, DType::kBFloat16};
+  CheckProductsOfIntegers(kSizes, DType::kBFloat16, kOuts);
+}
+
+// Few and many rows, wide and narrow results, short and long sums: one of two of oneDNN's implementations each.
+TEST(CpuMatMul, ProductsOfIntegersInFloat32AreExact) {
+  const Sizes kSizes[] = {{1, 700, 5},     {7, 30, 3},   {31, 511, 40},  {31, 600, 700},
+                          {300, 600, 513}, {300, 1, 90}, {33, 40, 1000}, {600, 70, 1030, InputKind::kParameter}};
+  const DType kOuts[] = {DType::kFloat32};
+  CheckProductsOfIntegers(kSizes, DType::kFloat32, kOuts);
 }
 
 // The float32 master is packed, and the bias added, without a bf16 copy between; a product writes float32 where that is
