@@ -34,6 +34,12 @@ std::string Signature(const Graph& graph, const Node& node) {
   return text;
 }
 
+bool RunsAlone(const Graph& graph, const Node& node) {
+  return std::ranges::none_of(node.inputs, [&](ValueId v) {
+    return v != kNoValue && (graph.type(v).dtype == DType::kInt64 || graph.type(v).dtype == DType::kInt32);
+  });
+}
+
 // Returns a graph of this node alone, with all operands as feeds.
 Graph Alone(const Graph& graph, const Node& node) {
   Graph alone;
@@ -49,8 +55,8 @@ Graph Alone(const Graph& graph, const Node& node) {
   return alone;
 }
 
-// Returns a graph of all products of the program and no other nodes. Each operand is one feed even if several products
-// read it, so that caches serve forward and backward pass as in the program.
+// Returns a graph of all products of the program that run alone and no other nodes. Each operand is one feed even if
+// several products read it, so that caches serve forward and backward pass as in the program.
 Graph ProductsOf(const Graph& graph) {
   Graph alone;
   std::map<ValueId, ValueId> feeds;
@@ -61,7 +67,7 @@ Graph ProductsOf(const Graph& graph) {
     return it->second;
   };
   for (const Node& node : graph.nodes()) {
-    if (!IsProduct(node)) continue;
+    if (!IsProduct(node) || !RunsAlone(graph, node)) continue;
     ValueIds inputs;
     for (ValueId v : node.inputs) inputs.push_back(feed(v));
     std::vector<Type> types;
@@ -137,10 +143,12 @@ absl::StatusOr<std::vector<ProductRate>> ProbeProducts(Backend& backend, const s
   }
   std::vector<ProductRate> rates;
   for (auto& [text, f] : found) {
-    auto alone = BoundProgram::Make(backend, Alone(*f.graph, *f.node));
-    if (!alone.ok()) return Annotate(alone.status(), NodeTag(*f.node));
-    ASSIGN_OR_RETURN(std::vector<double> times, TimeRuns(*alone, seconds));
-    f.rate.seconds = Median(std::move(times));
+    if (RunsAlone(*f.graph, *f.node)) {
+      auto alone = BoundProgram::Make(backend, Alone(*f.graph, *f.node));
+      if (!alone.ok()) return Annotate(alone.status(), NodeTag(*f.node));
+      ASSIGN_OR_RETURN(std::vector<double> times, TimeRuns(*alone, seconds));
+      f.rate.seconds = Median(std::move(times));
+    }
     f.rate.text = text;
     f.rate.in_step /= static_cast<double>(f.rate.nodes);
     rates.push_back(std::move(f.rate));
@@ -156,7 +164,8 @@ absl::StatusOr<ProductWork> ProbeProductsTogether(Backend& backend, const std::v
   for (const ProgramProfile& profile : programs) {
     const Graph& graph = profile.program->graph();
     double flops = 0;
-    for (const Node& node : graph.nodes()) flops += IsProduct(node) ? NodeFlops(graph, node) : 0;
+    for (const Node& node : graph.nodes())
+      flops += IsProduct(node) && RunsAlone(graph, node) ? NodeFlops(graph, node) : 0;
     if (profile.runs == 0 || flops == 0) continue;
     const double runs = static_cast<double>(profile.runs) / static_cast<double>(updates);
     ASSIGN_OR_RETURN(BoundProgram products, BoundProgram::MakeForTiming(backend, ProductsOf(graph)));

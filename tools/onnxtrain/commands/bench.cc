@@ -165,8 +165,8 @@ std::string ProductTable(const Result& r) {
   std::string text = absl::StrFormat("  %6s %9s %9s  %s\n", "nodes", "GF/s", "alone", "product");
   for (size_t i = 0; i < std::min(kMost, r.products.size()); ++i) {
     const ProductRate& p = r.products[i];
-    text += absl::StrFormat("  %6d %9.1f %9.1f  %s\n", p.nodes, p.flops / p.in_step / 1e9, p.flops / p.seconds / 1e9,
-                            p.text);
+    const std::string alone = p.seconds ? absl::StrFormat("%.1f", p.flops / *p.seconds / 1e9) : "-";
+    text += absl::StrFormat("  %6d %9.1f %9s  %s\n", p.nodes, p.flops / p.in_step / 1e9, alone, p.text);
   }
   if (r.products.size() > kMost) StrAppend(&text, "  … and ", r.products.size() - kMost, " more\n");
   return text;
@@ -239,7 +239,7 @@ Json ToJson(const TrainConfig& config, const Setup& s, const Result& r) {
     json["products"].push_back({{"product", p.text},
                                 {"nodes", p.nodes},
                                 {"flops", p.flops},
-                                {"seconds_alone", p.seconds},
+                                {"seconds_alone", p.seconds ? Json(*p.seconds) : Json()},
                                 {"seconds_in_step", p.in_step}});
   }
   return json;
