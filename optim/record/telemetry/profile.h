@@ -23,14 +23,14 @@ struct OperatorTime {
 // operator first. The session must have been created with time_nodes.
 std::vector<OperatorTime> OperatorTimes(const std::vector<ProgramProfile>& programs, int64_t updates);
 
-// A matrix product or convolution measured in isolation, on separate operands of zeros: the median of several runs. One
-// whose work depends on the values of integers, such as ranges of keys or rows of experts, is measured in the step only.
+// A matrix product or convolution measured in isolation, on separate operands of zeros: the median of several runs. If
+// its work depends on the values of integers, such as ranges of keys or rows of experts, only the step measures it.
 struct ProductRate {
-  std::string text;    // "MatMul f32[1024,768] f32[768,3072]"
-  int64_t nodes = 0;   // nodes of this operator and these types in the programs
-  double flops = 0;    // per node
+  std::string text;               // "MatMul f32[1024,768] f32[768,3072]"
+  int64_t nodes = 0;              // nodes of this operator and these types in the programs
+  double flops = 0;               // per node
   std::optional<double> seconds;  // per node, in isolation
-  double in_step = 0;  // seconds per node within the programs
+  double in_step = 0;             // seconds per node within the programs
 };
 
 // Measures every distinct product of the programs that have run, for about `seconds` each.
@@ -45,8 +45,9 @@ struct ProductWork {
   double rate() const { return seconds > 0 ? flops / seconds : 0; }
 };
 
-// Measures, for each program that has run, a program of its products alone that can be measured so, for about `seconds` each. Operands have the
-// sizes and order of the step, and results share memory, so the time is a lower bound for a step.
+// Measures, for each program that has run, a program of those products alone that can be measured in isolation, for
+// about `seconds` each. Operands have the sizes and order of the step, and results share memory, so the time is a lower
+// bound for a step.
 absl::StatusOr<ProductWork> ProbeProductsTogether(Backend& backend, const std::vector<ProgramProfile>& programs,
                                                   int64_t updates, double seconds);
 
