@@ -153,8 +153,9 @@ Kernel MakeProductKernel(const Product& p, const dnnl::memory::desc& weights, Ep
   const bool packed = weights != Plain(p.b, p.b_strides, e.in);
   if (std::optional<Kernel> kernel = MakeAmxProduct(p, packed ? &weights : nullptr, e)) return *kernel;
   const int64_t size = NumElements(p.y);
-  const bool fuses_bias = e.bias && p.b_strides.back() != 1;  // the primitive does, and is fast
-  if (!packed && !fuses_bias && p.is_single() && PrefersSgemm(p.m, p.k, p.n, e.in)) return MakeSgemm(p, e);
+  const bool trans_b = p.b_strides.back() != 1;  // the primitive is fast then, and adds the bias
+  if (!packed && !(e.bias && trans_b) && p.is_single() && e.out == e.in && PrefersSgemm(p.m, p.k, p.n, e.in, trans_b))
+    return MakeSgemm(p, e);
   const auto desc = MakeMatMulDesc(p, weights, e);
   if (e.adds && !Accumulates(p, e, desc)) {
     e.adds = false;
@@ -288,7 +289,8 @@ absl::StatusOr<Kernel> PreparePlainMatMul(const KernelContext& c) {
 Kernel MakePlainProduct(const Product& p, Epilogue e) { return MakeProductKernel(p, Plain(p.b, p.b_strides, e.in), e); }
 
 std::optional<dnnl::memory::desc> FindPackedLayout(int64_t m, int64_t k, int64_t n, DType dtype) {
-  if (PrefersSgemm(m, k, n, dtype)) return {};
+  // Few rows are multiplied by packed weights faster than by plain ones, transposed ones above all.
+  if (PrefersSgemm(m, k, n, dtype, true)) return {};
   const dnnl::matmul::desc desc(Plain({m, k}, {k, 1}, dtype), AnyLayout({k, n}, dtype), Plain({m, n}, {n, 1}, dtype));
   const dnnl::matmul::primitive_desc best(desc, UserScratchpad(), Engine());
   const bool plain =

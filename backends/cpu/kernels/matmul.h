@@ -38,8 +38,8 @@ bool Accumulates(const Product& p, Epilogue e, const dnnl::matmul::primitive_des
 DnnlCall MakeMatMulCall(const dnnl::matmul::primitive_desc& desc, bool bias);
 
 // Returns true if oneDNN's sgemm multiplies plain matrices of this type at least as fast as its matmul primitive does
-// plain or packed ones. The primitive of 2.6 is slow for wide results: half of sgemm's rate for 3072 columns.
-bool PrefersSgemm(int64_t m, int64_t k, int64_t n, DType dtype);
+// plain ones. The primitive of 2.6 is slow for wide results: half of sgemm's rate for 3072 columns.
+bool PrefersSgemm(int64_t m, int64_t k, int64_t n, DType dtype, bool trans_b);
 // Returns the kernel of a product of two float32 matrices.
 Kernel MakeSgemm(const Product& p, Epilogue e);
 
@@ -49,7 +49,7 @@ Kernel MakeProductKernel(const Product& p, const dnnl::memory::desc& weights, Ep
 // Returns the kernel of a product of matrices that are not packed.
 Kernel MakePlainProduct(const Product& p, Epilogue e);
 
-// Returns the fastest layout of a weight [k, n] of that type for m rows, or nothing if that is row-major.
+// Returns the fastest layout of a weight [k, n] of that type for m rows, or nothing if plain ones are as fast.
 std::optional<dnnl::memory::desc> FindPackedLayout(int64_t m, int64_t k, int64_t n, DType dtype);
 
 // A packed layout of blocks of height × width pairs of bf16 from adjacent rows; distances of blocks down and across, in

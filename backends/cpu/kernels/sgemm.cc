@@ -35,10 +35,12 @@ void FillWithBias(const Args& args, const Epilogue& e, int64_t rows, int64_t n) 
 
 }  // namespace
 
-bool PrefersSgemm(int64_t m, int64_t k, int64_t n, DType dtype) {
-  constexpr int64_t kManyRows = 256, kLongSum = 512, kWide = 512, kFewRows = 32;
-  if (dtype != DType::kFloat32 || (m > 1 && m < kManyRows && k >= kLongSum)) return false;
-  return n >= kWide || m <= kFewRows;
+bool PrefersSgemm(int64_t m, int64_t k, int64_t n, DType dtype, bool trans_b) {
+  constexpr int64_t kManyRows = 256, kFewRows = 32, kLongSum = 512, kWide = 512;
+  if (dtype != DType::kFloat32) return false;
+  if (m == 1) return true;
+  if (n >= kWide) return !trans_b || m >= kManyRows || k < kLongSum;
+  return m <= kFewRows && k < kLongSum;
 }
 
 Kernel MakeSgemm(const Product& p, Epilogue e) {
