@@ -94,7 +94,7 @@ namespace {
 // split long sums.
 bool AccumulatesInPlace(const Product& p, Epilogue e, const std::string& implementation) {
   constexpr int64_t kMaxDim = 64, kMaxAccumulators = 4096;
-  const bool trans_a = p.a_strides.back() != 1, trans_b = p.b_strides.back() != 1;
+  const bool trans_a = p.trans_a(), trans_b = p.trans_b();
   const int64_t m = std::min(p.m, kMaxDim), n = std::min(p.n, kMaxDim), k = std::min(p.k, kMaxAccumulators);
   const Product small =
       MakeProduct(trans_a ? Shape{k, m} : Shape{m, k}, trans_b ? Shape{n, k} : Shape{k, n}, {m, n}, trans_a, trans_b);
@@ -153,8 +153,8 @@ Kernel MakeProductKernel(const Product& p, const dnnl::memory::desc& weights, Ep
   const bool packed = weights != Plain(p.b, p.b_strides, e.in);
   if (std::optional<Kernel> kernel = MakeAmxProduct(p, packed ? &weights : nullptr, e)) return *kernel;
   const int64_t size = NumElements(p.y);
-  const bool trans_b = p.b_strides.back() != 1;  // the primitive is fast then, and adds the bias
-  if (!packed && !(e.bias && trans_b) && p.is_single() && e.out == e.in && PrefersSgemm(p.m, p.k, p.n, e.in, trans_b))
+  const bool fuses_bias = e.bias && p.trans_b();  // the primitive does, and is fast
+  if (!packed && !fuses_bias && p.is_single() && e.out == e.in && PrefersSgemm(p.m, p.k, p.n, e.in, p.trans_b()))
     return MakeSgemm(p, e);
   const auto desc = MakeMatMulDesc(p, weights, e);
   if (e.adds && !Accumulates(p, e, desc)) {
@@ -304,6 +304,7 @@ int64_t FindTileWidth(int64_t m, int64_t k, int64_t n, DType dtype) {
   constexpr int64_t kTileBytes = int64_t{2} << 20, kBlock = 64, kMinWidth = 256;
   const int64_t fitting = kTileBytes / std::max<int64_t>(1, k * static_cast<int64_t>(DTypeSize(dtype)));
   const int64_t width = std::min(n, std::max(fitting / kBlock * kBlock, kMinWidth)), last = n - (n - 1) / width * width;
+  if (PrefersSgemm(m, k, n, dtype, false)) return 0;
   const auto packs = [&](int64_t columns) {
     const auto layout = FindPackedLayout(m, k, columns, dtype);
     return layout && FindPacking(*layout, false, columns) != nullptr;

@@ -16,6 +16,9 @@ struct Product {
   int64_t m, k, n;
 
   bool empty() const { return m == 0 || k == 0 || n == 0 || NumElements(y) == 0; }
+  // Return true if columns, not rows, of the matrix lie in a piece.
+  bool trans_a() const { return a_strides.back() != 1; }
+  bool trans_b() const { return b_strides.back() != 1; }
   // Returns true if there is one product of two matrices.
   bool is_single() const { return NumElements(y) == m * n && NumElements(a) == m * k && NumElements(b) == k * n; }
 };

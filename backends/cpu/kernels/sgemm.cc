@@ -3,32 +3,24 @@
 
 #include "backends/cpu/kernels/matmul.h"
 #include "backends/cpu/runtime/parallel.h"
-#include "frontend/base/small_float.h"
 
 namespace onnxtrain::cpu {
 namespace {
 
-// How a matrix with rows or columns in a piece lies in memory, as sgemm takes it.
-struct Side {
-  char transposed;
-  int64_t stride;
-};
-
-Side GetSide(const Shape& extents, const Shape& strides) {
+// Returns the distance of the rows, or of the columns of a transposed matrix.
+int64_t GetStride(const Shape& extents, const Shape& strides, bool transposed) {
   const size_t r = strides.size();
-  const bool transposed = strides[r - 1] != 1;
-  const int64_t width = extents[transposed ? r - 2 : r - 1];
-  return {transposed ? 'T' : 'N', std::max(strides[transposed ? r - 1 : r - 2], width)};
+  return std::max(strides[transposed ? r - 1 : r - 2], extents[transposed ? r - 2 : r - 1]);
 }
 
-void FillWithBias(const Args& args, const Epilogue& e, int64_t rows, int64_t n) {
+// Sets y to what the product is added to: the bias, the old value or their sum.
+void Initialize(const Args& args, const Epilogue& e, int64_t rows, int64_t n) {
+  if (e.adds) CopyOver(args.in(3), args.out(), rows * n);
+  if (!e.bias) return;
   Parallel(rows, n, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       float* y = args.out() + row * n;
-      for (int64_t j = 0; j < n; ++j) {
-        const float bias = e.bias_type == DType::kFloat32 ? args.in(2)[j] : BFloat16ToFloat(args.in<uint16_t>(2)[j]);
-        y[j] = e.adds ? args.in(3)[row * n + j] + bias : bias;
-      }
+      for (int64_t j = 0; j < n; ++j) y[j] = (e.adds ? y[j] : 0) + args.in(2)[j];
     }
   });
 }
@@ -44,17 +36,15 @@ bool PrefersSgemm(int64_t m, int64_t k, int64_t n, DType dtype, bool trans_b) {
 }
 
 Kernel MakeSgemm(const Product& p, Epilogue e) {
-  const Side a = GetSide(p.a, p.a_strides), b = GetSide(p.b, p.b_strides);
+  const char trans_a = p.trans_a() ? 'T' : 'N', trans_b = p.trans_b() ? 'T' : 'N';
+  const int64_t a_stride = GetStride(p.a, p.a_strides, p.trans_a());
+  const int64_t b_stride = GetStride(p.b, p.b_strides, p.trans_b());
   return {.run = [=, m = p.m, k = p.k, n = p.n](const Args& args) {
-    if (e.bias) {
-      FillWithBias(args, e, m, n);
-    } else if (e.adds) {
-      CopyOver(args.in(3), args.out(), m * n);
-    }
+    Initialize(args, e, m, n);
     const float beta = e.bias || e.adds ? 1 : 0;
-    dnnl::error::wrap_c_api(dnnl_sgemm(a.transposed, b.transposed, m, n, k, 1, args.in(0), a.stride, args.in(1),
-                                       b.stride, beta, args.out(), n),
-                            "cannot multiply float32 matrices");
+    dnnl::error::wrap_c_api(
+        dnnl_sgemm(trans_a, trans_b, m, n, k, 1, args.in(0), a_stride, args.in(1), b_stride, beta, args.out(), n),
+        "cannot multiply float32 matrices");
   }};
 }
 

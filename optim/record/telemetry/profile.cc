@@ -34,6 +34,7 @@ std::string Signature(const Graph& graph, const Node& node) {
   return text;
 }
 
+// Returns false if integers decide how much the node computes: nothing, with zeros.
 bool RunsAlone(const Graph& graph, const Node& node) {
   return std::ranges::none_of(node.inputs, [&](ValueId v) {
     return v != kNoValue && (graph.type(v).dtype == DType::kInt64 || graph.type(v).dtype == DType::kInt32);

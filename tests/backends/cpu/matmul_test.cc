@@ -122,9 +122,9 @@ BoundProgram RunProduct(const HalfCase& c, InputKind kind, DType in) {
 
 TEST(CpuMatMul, FrozenWeightsOfManyRowsAreReadAsStored) {
   for (const DType in : {DType::kFloat32, DType::kBFloat16}) {
-    for (const bool trans_b : {false, true}) {
-      const HalfCase c = {.a = {2, 400, 600},
-                          .b = trans_b ? Shape{1100, 600} : Shape{600, 1100},  // the last tile is narrower
+    for (const auto& [k, trans_b] : {std::pair<int64_t, bool>(600, false), {600, true}, {2300, false}}) {
+      const HalfCase c = {.a = {2, 400, k},
+                          .b = trans_b ? Shape{1100, k} : Shape{k, 1100},  // the last tile is narrower
                           .bias = {1100},
                           .trans_b = trans_b,
                           .relu = true,
