@@ -1,4 +1,5 @@
-// Compares products of bf16 in tiles of AMX, and of float32 by sgemm, with oneDNN's primitive.
+// Compares products of bf16 in tiles of AMX with oneDNN's primitive; those of float32 with sgemm, or sgemm with the
+// primitive where there are no tiles.
 #include "backends/cpu/bench/run_node.h"
 #include "backends/cpu/kernels/amx.h"
 #include "backends/cpu/kernels/amx_product.h"
@@ -26,15 +27,15 @@ struct Case {
   }
   // Returns nothing for bf16 if there are no tiles on this processor, or oneDNN has another layout for the weight.
   std::optional<cpu::Kernel> kernel() const {
-    if (in == DType::kFloat32) return cpu::MakeSgemm(product(), epilogue());
     const dnnl::memory::desc of_weight = weight();
-    return cpu::MakeAmxProduct(product(), packed ? &of_weight : nullptr, epilogue());
+    const auto tiles = cpu::MakeAmxProduct(product(), packed ? &of_weight : nullptr, epilogue());
+    return tiles || in == DType::kBFloat16 ? tiles : cpu::MakeSgemm(product(), epilogue());
   }
+  bool is_beside_sgemm() const { return in == DType::kFloat32 && cpu::PrefersAmx(m, k, n, in); }
 };
 
-Run MakeOwn(const Case& c) {
+Run MakeRun(const Case& c, const cpu::Kernel& kernel) {
   const dnnl::memory::desc weight = c.weight();
-  const cpu::Kernel kernel = *c.kernel();
   const std::shared_ptr<void> a = MakeBuffer(c.in, c.m * c.k * DTypeSize(c.in)),
                               b = MakeBuffer(c.in, weight.get_size()),
                               y = MakeBuffer(c.out, c.m * c.n * DTypeSize(c.out)),
@@ -47,6 +48,7 @@ Run MakeOwn(const Case& c) {
 }
 
 Run MakeOneDnn(const Case& c) {
+  if (c.is_beside_sgemm()) return MakeRun(c, cpu::MakeSgemm(c.product(), c.epilogue()));
   const auto desc = cpu::MakeMatMulDesc(c.product(), c.weight(), c.epilogue());
   auto call = std::make_shared<cpu::DnnlCall>(cpu::MakeMatMulCall(desc, false));
   const std::shared_ptr<void> a = MakeBuffer(c.in, desc.src_desc().get_size()),
@@ -68,14 +70,20 @@ void CompareProduct() {
       {1024, 768, 3072, false, false, true, kBf16},       {768, 1024, 3072, true, false, false, kF32},
       {2048, 2048, 5632, false, false, true, kBf16},      {1024, 768, 768, false, false, false, kF32, kF32},
       {1024, 768, 3072, false, false, false, kF32, kF32}, {768, 1024, 3072, true, false, false, kF32, kF32},
-      {1024, 3072, 768, false, true, false, kF32, kF32},
+      {1024, 3072, 768, false, true, false, kF32, kF32},  {1024, 576, 1536, false, false, false, kF32, kF32},
+      {1024, 1536, 576, false, true, false, kF32, kF32},  {1536, 1024, 576, true, false, false, kF32, kF32},
+      {256, 576, 49152, false, true, false, kF32, kF32},  {256, 49152, 576, false, false, false, kF32, kF32},
+      {49152, 256, 576, true, false, false, kF32, kF32},  {64, 768, 768, false, false, false, kF32, kF32},
+      {128, 768, 768, false, false, false, kF32, kF32},   {128, 768, 3072, false, true, false, kF32, kF32},
+      {128, 128, 128, false, false, false, kF32, kF32},   {1024, 32, 1024, false, false, false, kF32, kF32},
+      {1024, 768, 32, false, false, false, kF32, kF32},   {32, 1024, 1024, true, false, false, kF32, kF32},
   };
   for (const Case& c : cases) {
     if (!c.kernel()) continue;
     Compare(
         StrCat("product/", c.m, " ", c.k, " ", c.n, c.trans_a ? " trans_a" : "", c.trans_b ? " trans_b" : "",
                c.packed ? " packed" : "", " ", ToString(c.in), " ", ToString(c.out)),
-        [=] { return MakeOwn(c); }, [=] { return MakeOneDnn(c); }, c.operations());
+        [=] { return MakeRun(c, *c.kernel()); }, [=] { return MakeOneDnn(c); }, c.operations());
   }
 }
 

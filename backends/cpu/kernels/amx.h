@@ -1,5 +1,11 @@
-// Products of bf16 in the tile registers of AMX (Intel, Advanced Matrix Extensions): 16 rows of 16 pairs of bf16, or of
-// 16 floats.
+// Products of bf16 and of float32 in the tile registers of AMX (Intel, Advanced Matrix Extensions): 16 rows of 16 pairs
+// of bf16, or of 16 floats.
+//
+// A float32 is the sum of three bf16, its parts: the upper bits, the rest rounded to nearest, and what that leaves. A
+// product of two is that of their parts i and j with i + j < 3; the others are below 2^-22 of it, of either sign. The
+// error of a sum is that of float32, and a product with 1 is exact; tests state both. Infinity times any number is NaN;
+// parts and products below 2^-126 count as zero. Henry, Tang, Heinecke, 2019, "Leveraging the bfloat16 Artificial
+// Intelligence Datatype For Higher-Precision Computations", arXiv:1904.06376.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +14,8 @@ namespace onnxtrain::cpu {
 
 constexpr int64_t kAmxRows = 16;   // of a tile
 constexpr int64_t kAmxWords = 16;  // of 32 bits in a row of a tile
+constexpr int64_t kAmxTileWords = kAmxRows * kAmxWords;
+constexpr int kAmxParts = 3;  // of a float32
 
 // Returns true if the processor multiplies tiles of bf16, Linux lets this process use them, and vector functions are
 // those of AVX-512. The first call asks Linux, which saves 8 KiB more for each thread that uses tiles from then on.
@@ -49,18 +57,25 @@ struct AmxSums {
 // a multiple of 16. Denormal numbers count as zero.
 void MultiplyAmx(const AmxTiles& a, const AmxTiles& b, const AmxSums& c, int64_t m, int64_t n, int64_t k, bool add);
 
-// A matrix of bf16 as a factor of a product: `outer` rows of a or columns of b, by k elements of the summed axis. One
-// of the strides, in elements, is 1.
+// The same of float32. The tiles of an element's three parts lie one after the other.
+void MultiplyAmxParts(const AmxTiles& a, const AmxTiles& b, const AmxSums& c, int64_t m, int64_t n, int64_t k,
+                      bool add);
+
+// A matrix of bf16 (T is uint16_t) or float32 as a factor of a product: `outer` rows of a or columns of b, by k
+// elements of the summed axis. One of the strides, in elements, is 1.
+template <typename T>
 struct AmxSource {
-  const uint16_t* data;
+  const T* data;
   int64_t outer, k;
   int64_t outer_stride, k_stride;
 };
 
-// Copies tile (i, p) of a factor, its elements from 16·i and 32·p on, to 16 × 16 words, padded with zeros; in pairs
-// along the summed axis: rows are those of a, or columns are those of b.
-void PackTileOfA(const AmxSource& x, int64_t i, int64_t p, uint32_t* to);
-void PackTileOfB(const AmxSource& x, int64_t i, int64_t p, uint32_t* to);
+enum class AmxFactor : uint8_t { kA, kB };
+
+// Copies tile (i, p) of a factor, its elements from 16·i and 32·p on, to 16 × 16 words, padded with zeros, or to three
+// times as many for float32; in pairs along the summed axis: rows are those of a, or columns are those of b.
+template <typename T>
+void PackAmxTile(const AmxSource<T>& x, int64_t i, int64_t p, AmxFactor factor, uint32_t* to);
 
 // The epilogue of a block of sums x computes y = x + bias + old, in floats or bf16. Rows of `old` and y are `row`
 // elements apart.

@@ -1,4 +1,4 @@
-// Products of bf16 in tiles of AMX.
+// Products of bf16 or float32 in tiles of AMX.
 #pragma once
 
 #include <optional>
@@ -6,6 +6,9 @@
 #include "backends/cpu/kernels/matmul.h"
 
 namespace onnxtrain::cpu {
+
+// Returns true if single products of such matrices are made of tiles.
+bool PrefersAmx(int64_t m, int64_t k, int64_t n, DType dtype);
 
 // Returns the kernel of a product whose weight is in `packed`, or plain if that is null. Returns nothing if the
 // processor has no tiles, or if oneDNN's product is as fast: several matrices, few rows or columns.

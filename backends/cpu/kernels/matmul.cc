@@ -288,9 +288,13 @@ absl::StatusOr<Kernel> PreparePlainMatMul(const KernelContext& c) {
 
 Kernel MakePlainProduct(const Product& p, Epilogue e) { return MakeProductKernel(p, Plain(p.b, p.b_strides, e.in), e); }
 
+bool ReadsPlainFloats(int64_t m, int64_t k, int64_t n, DType dtype, bool trans_b) {
+  return dtype == DType::kFloat32 && (PrefersAmx(m, k, n, dtype) || PrefersSgemm(m, k, n, dtype, trans_b));
+}
+
 std::optional<dnnl::memory::desc> FindPackedLayout(int64_t m, int64_t k, int64_t n, DType dtype) {
   // Few rows are multiplied by packed weights faster than by plain ones, transposed ones above all.
-  if (PrefersSgemm(m, k, n, dtype, true)) return {};
+  if (ReadsPlainFloats(m, k, n, dtype, true)) return {};
   const dnnl::matmul::desc desc(Plain({m, k}, {k, 1}, dtype), AnyLayout({k, n}, dtype), Plain({m, n}, {n, 1}, dtype));
   const dnnl::matmul::primitive_desc best(desc, UserScratchpad(), Engine());
   const bool plain =
@@ -304,7 +308,7 @@ int64_t FindTileWidth(int64_t m, int64_t k, int64_t n, DType dtype) {
   constexpr int64_t kTileBytes = int64_t{2} << 20, kBlock = 64, kMinWidth = 256;
   const int64_t fitting = kTileBytes / std::max<int64_t>(1, k * static_cast<int64_t>(DTypeSize(dtype)));
   const int64_t width = std::min(n, std::max(fitting / kBlock * kBlock, kMinWidth)), last = n - (n - 1) / width * width;
-  if (PrefersSgemm(m, k, n, dtype, false)) return 0;
+  if (ReadsPlainFloats(m, k, n, dtype, false)) return 0;
   const auto packs = [&](int64_t columns) {
     const auto layout = FindPackedLayout(m, k, columns, dtype);
     return layout && FindPacking(*layout, false, columns) != nullptr;

@@ -43,6 +43,9 @@ DnnlCall MakeMatMulCall(const dnnl::matmul::primitive_desc& desc, bool bias);
 // Returns true if oneDNN's sgemm multiplies plain matrices of this type at least as fast as its matmul primitive does
 // plain ones. The primitive of 2.6 is slow for wide results: half of sgemm's rate for 3072 columns.
 bool PrefersSgemm(int64_t m, int64_t k, int64_t n, DType dtype, bool trans_b);
+// Returns true if the fastest product of matrices of this type reads them plain, not packed in advance: tiles of AMX
+// (float32 only) or sgemm.
+bool ReadsPlainFloats(int64_t m, int64_t k, int64_t n, DType dtype, bool trans_b);
 // Returns the kernel of a product of two float32 matrices.
 Kernel MakeSgemm(const Product& p, Epilogue e);
 

@@ -15,7 +15,7 @@ namespace onnxtrain::cpu {
 namespace {
 
 // Packing a trained weight reads and writes it once per update; packing to bf16 includes the cast. Float32 weights are
-// packed where oneDNN's sgemm, which reads them as they are, is not faster (PrefersSgemm): there, with oneDNN 2.6, two
+// packed where products that read them as they are, are not faster (ReadsPlainFloats): there, with oneDNN 2.6, two
 // cores and 1024 rows, packing saves a fourth of the product if an untransposed weight is high, else 3 %, half of its
 // own cost.
 //
@@ -37,6 +37,9 @@ struct Weight {
   bool is_bf16() const { return a().dtype == DType::kBFloat16; }
   bool is_transposed() const { return product.attrs.Int("trans_b") != 0; }
   int64_t rows() const { return a().elements() / a().shape.back(); }  // rows of a
+  int64_t columns() const { return graph.type(product.outputs[0]).shape.back(); }
+
+  bool ReadsPlain() const { return ReadsPlainFloats(rows(), a().shape.back(), columns(), a().dtype, is_transposed()); }
 
   // Returns the master weight from which a bf16 weight was cast.
   ValueId Master() const {
@@ -78,7 +81,7 @@ struct Weight {
     const Type& master = graph.type(Master());
     const std::vector<Val> operands = {r.Map(product.inputs[0]), r.Map(Master())};
     if (is_transposed() && master.dtype == a().dtype) return r.b().Op("MatMul", operands, product.attrs);
-    const int64_t k = a().shape.back(), n = graph.type(product.outputs[0]).shape.back();
+    const int64_t k = a().shape.back(), n = columns();
     int64_t width = 0;
     const absl::Status status = CatchDnnlErrors([&] { width = FindTileWidth(rows(), k, n, a().dtype); });
     if (!status.ok()) return r.b().Fail(status);
@@ -96,7 +99,7 @@ struct Weight {
 
   // Returns the packed weight; invalid if oneDNN prefers row-major.
   Val Pack(Rewriter& r) const {
-    const int64_t k = a().shape.back(), n = graph.type(product.outputs[0]).shape.back();
+    const int64_t k = a().shape.back(), n = columns();
     std::optional<dnnl::memory::desc> layout;
     const absl::Status status = CatchDnnlErrors([&] { layout = FindPackedLayout(rows(), k, n, a().dtype); });
     if (!status.ok()) return r.b().Fail(status);
@@ -135,6 +138,7 @@ absl::StatusOr<Graph> PackWeights(const Graph& graph) {
     const Weight weight{graph, node};
     const auto rows = frozen.find({weight.Master(), weight.is_transposed()});
     if (weight.rows() >= kRowsOfBlock && rows != frozen.end()) {
+      if (weight.ReadsPlain()) return std::nullopt;
       const Val product = rows->second >= kRowsToTile ? weight.MultiplyTiles(r) : weight.MultiplyStored(r);
       if (product) return std::vector<Val>{product};
     }

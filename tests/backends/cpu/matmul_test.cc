@@ -1,6 +1,7 @@
 // Products with bias, activation and packed weights against the plain ones.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "frontend/graph/text_form.h"
 #include "frontend/ops/builder.h"
@@ -142,8 +143,8 @@ TEST(CpuMatMul, FrozenWeightsOfManyRowsAreReadAsStored) {
 TEST(CpuMatMul, FrozenWeightsOfSomeRowsAreReadAsStored) {
   for (const bool trans_b : {false, true}) {
     const HalfCase c = {.a = {2, 150, 600},
-                        .b = trans_b ? Shape{1100, 600} : Shape{600, 1100},
-                        .bias = {1100},
+                        .b = trans_b ? Shape{300, 600} : Shape{600, 300},
+                        .bias = {300},
                         .trans_b = trans_b,
                         .out = DType::kFloat32};
     BoundProgram frozen = RunProduct(c, InputKind::kFrozen, DType::kFloat32),
@@ -341,6 +342,66 @@ TEST(CpuMatMul, ProductsOfIntegersInFloat32AreExact) {
                           {300, 600, 513}, {300, 1, 90}, {33, 40, 1000}, {600, 70, 1030, InputKind::kParameter}};
   const DType kOuts[] = {DType::kFloat32};
   CheckProductsOfIntegers(kSizes, DType::kFloat32, kOuts);
+}
+
+HostTensor NormalTensor(const Type& type, std::mt19937& random) {
+  std::normal_distribution<double> normal;
+  HostTensor x(type);
+  for (int64_t i = 0; i < x.size(); ++i) x.Set(i, normal(random));
+  return x;
+}
+
+// The bound is three times the error of sums in float32, and a quarter of that of products of only two bf16 per float.
+TEST(CpuMatMul, Float32ProductsHaveTheErrorOfFloat32) {
+  constexpr int64_t kM = 333, kK = 1400, kN = 450;
+  for (const auto& [trans_a, trans_b] : {std::pair(false, false), {false, true}, {true, false}, {true, true}}) {
+    std::mt19937 random(8);
+    const HostTensor a = NormalTensor(F(trans_a ? Shape{kK, kM} : Shape{kM, kK}), random),
+                     b = NormalTensor(F(trans_b ? Shape{kN, kK} : Shape{kK, kN}), random);
+    const Graph graph = HalfProduct({.a = a.shape(),
+                                     .b = b.shape(),
+                                     .trans_a = trans_a,
+                                     .trans_b = trans_b,
+                                     .out = DType::kFloat32,
+                                     .in = DType::kFloat32});
+    const HostTensor got = RunOnce(Cpu(), graph, {{"a", a}, {"b", b}})[0];
+    double squares = 0, count = 0;
+    for (int64_t i = 0; i < kM; i += 4) {
+      for (int64_t j = 0; j < kN; ++j) {
+        double sum = 0, magnitude = 0;
+        for (int64_t p = 0; p < kK; ++p) {
+          const double x = double{a.data<float>()[trans_a ? p * kM + i : i * kK + p]} *
+                           b.data<float>()[trans_b ? j * kK + p : p * kN + j];
+          sum += x;
+          magnitude += std::abs(x);
+        }
+        const double error = (got.At(i * kN + j) - sum) / magnitude;
+        squares += error * error;
+        count += 1;
+      }
+    }
+    EXPECT_LT(std::sqrt(squares / count), 5e-8) << "transposed " << trans_a << trans_b;
+  }
+}
+
+// Huge numbers keep their values; a row or column with a number that is not finite has no finite sum.
+TEST(CpuMatMul, Float32ProductsOfExtremeNumbers) {
+  constexpr int64_t kSize = 400;
+  const Graph graph =
+      HalfProduct({.a = {kSize, kSize}, .b = {kSize, kSize}, .out = DType::kFloat32, .in = DType::kFloat32});
+  HostTensor a(F({kSize, kSize})), b = HostTensor::Filled(F({kSize, kSize}), 1e-30);
+  constexpr double kMax = std::numeric_limits<float>::max();
+  const double kFirst[] = {kMax, -kMax, std::numeric_limits<double>::infinity(), std::nan(""), 1};
+  for (int64_t i = 0; i < 5; ++i) a.Set(i * kSize + 7 * i, kFirst[i]);
+  const HostTensor got = RunOnce(Cpu(), graph, {{"a", a}, {"b", b}})[0];
+  for (int64_t j = 0; j < kSize; ++j) {
+    EXPECT_NEAR(got.At(j), kMax * 1e-30, 1e2);
+    EXPECT_NEAR(got.At(kSize + j), -kMax * 1e-30, 1e2);
+    EXPECT_FALSE(std::isfinite(got.At(2 * kSize + j)));
+    EXPECT_FALSE(std::isfinite(got.At(3 * kSize + j)));
+    EXPECT_FLOAT_EQ(got.At(4 * kSize + j), 1e-30F);
+    EXPECT_EQ(got.At(5 * kSize + j), 0);
+  }
 }
 
 // The float32 master is packed, and the bias added, without a bf16 copy between; a product writes float32 where that is
