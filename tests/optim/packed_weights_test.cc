@@ -53,10 +53,20 @@ class PackedWeights : public Scratch {
 
   PackedWeights() : backend_(CreateBackend("cpu", {.threads = 1}).value()) { tiny::Wide().Save(Path("m.onnx")); }
 
+  // Trained weights are packed to bf16.
+  static bool PacksTrained() {
+#ifdef __x86_64__
+    return __builtin_cpu_supports("avx512bf16");
+#else
+    return false;
+#endif
+  }
+
   std::unique_ptr<Session> Planned(int64_t samples, int64_t micro, const std::string& frozen = "",
                                    int64_t width = 1024) {
     SessionOptions options{.labels = {.present = true, .sample = {DType::kInt64, {}}, .min_value = 0, .max_value = 15},
                            .micro_batch = micro,
+                           .compute = frozen.empty() ? DType::kBFloat16 : DType::kFloat32,
                            .plan_only = true};
     options.import.input_shapes["x"] = {-1, width};
     if (!frozen.empty()) options.trainable.freeze = {frozen};
@@ -84,19 +94,21 @@ class PackedWeights : public Scratch {
 using Names = std::vector<std::string>;
 
 TEST_F(PackedWeights, OfAStepAreMadeInItAndNotKept) {
+  if (!PacksTrained()) GTEST_SKIP() << "this processor multiplies no bf16";
   const auto session = Planned(2048, 2048);
   EXPECT_EQ(Packing(*session), Names{"step"});
   EXPECT_EQ(session->memory().packed, 0);
 }
 
 TEST_F(PackedWeights, OfFewRowsAreMadeOnceForAllMicroBatches) {
+  if (!PacksTrained()) GTEST_SKIP() << "this processor multiplies no bf16";
   const auto many = Planned(4096, 2048);
   EXPECT_EQ(Packing(*many), (Names{"micro_first", "micro_next"}));
   EXPECT_EQ(many->memory().packed, 0);
   tiny::Wide({16384, 256, 16}).Save(Path("m.onnx"));
   const auto few = Planned(1024, 512, "", 16384);
-  EXPECT_EQ(Packing(*few), Names{"derive"});
-  EXPECT_GE(few->memory().packed, 2048 * 2048 * 4);
+  EXPECT_THAT(Packing(*few), testing::Contains("derive")) << "the wide weight";
+  EXPECT_GE(few->memory().packed, 2048 * 2048 * 2);
 }
 
 TEST_F(PackedWeights, OfFrozenWeightsAreKeptForFewRows) {

@@ -157,8 +157,8 @@ class AmxProduct {
     const bool adds = s.k.begin != 0 || e_.adds, ends = s.k.end == a_.k;
     const bool finishes = ends && (e_.bias || s.sums != s.args.out());
     const bool in_place = s.sums != nullptr && !finishes && rows.size() == m && columns.size() == n;
-    const AmxSums sums = in_place ? AmxSums{s.sums + at, b_.outer, true}
-                                  : AmxSums{s.scratch + omp_get_thread_num() * kScratch, kColumnGroup};
+    AmxSums sums = in_place ? AmxSums{s.sums + at, b_.outer, true}
+                            : AmxSums{s.scratch + omp_get_thread_num() * kScratch, kColumnGroup};
     // The tiles of 32 columns stay in the first-level cache meanwhile.
     constexpr int64_t kMost = kMostOfSum / kParts<T>;
     constexpr auto kMultiply = kParts<T> == 1 ? MultiplyAmx : MultiplyAmxParts;
@@ -167,6 +167,7 @@ class AmxProduct {
     for (int64_t k = 0; k < s.k.size(); k += section) {
       const int64_t words = SumTiles(std::min(section, s.k.size() - k)) * kAmxWords;
       kMultiply(s.a.From(rows.begin, k), s.b.From(columns.begin, k), sums, m, n, words, k != 0 || (in_place && adds));
+      sums.far = false;
     }
     if (in_place) return;
     float bias[kColumnGroup];

@@ -14,10 +14,9 @@
 namespace onnxtrain::cpu {
 namespace {
 
-// Packing a trained weight reads and writes it once per update; packing to bf16 includes the cast. Float32 weights are
-// packed where products that read them as they are, are not faster (ReadsPlainFloats): there, with oneDNN 2.6, two
-// cores and 1024 rows, packing saves a fourth of the product if an untransposed weight is high, else 3 %, half of its
-// own cost.
+// Packing a trained weight of bf16 reads the float32 master and writes it once per update, which includes the cast.
+// Trained weights of float32 are not packed: products of many rows read them plain as fast (ReadsPlainFloats), or lose
+// little.
 //
 // A frozen weight is read from the file; packed copies for both passes would take twice its memory. Products of
 // kRowsToTile rows lose at most 3 % without them (FindTileWidth; same machine, 1024 to 8192 rows and columns): they
@@ -25,7 +24,7 @@ namespace {
 // those of a cross entropy, count together. From kRowsOfBlock to kRowsToTile rows, MatMulDequantized multiplies in
 // float32 and copies tiles into the caches.
 constexpr int64_t kRowsToTile = 768, kRowsOfBlock = 256;
-constexpr int64_t kRowsToPackFrozen = 32, kRowsToPackTrained = 512, kRowsToPackAny = 2048, kMinWideDim = 1024;
+constexpr int64_t kRowsToPackFrozen = 32, kRowsToPackTrained = 512;
 
 // The second operand of a product a·b.
 struct Weight {
@@ -71,8 +70,7 @@ struct Weight {
       return false;
     if (Source() == kNoValue) return false;
     const InputKind kind = this->kind();
-    const bool wide = !is_transposed() && std::max(shape()[0], shape()[1]) >= kMinWideDim;
-    if (kind == InputKind::kParameter) return rows() >= (wide || is_bf16() ? kRowsToPackTrained : kRowsToPackAny);
+    if (kind == InputKind::kParameter) return is_bf16() && rows() >= kRowsToPackTrained;
     return (kind == InputKind::kFrozen || kind == InputKind::kDerived) && rows() >= kRowsToPackFrozen;
   }
 

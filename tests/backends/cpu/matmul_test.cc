@@ -143,8 +143,8 @@ TEST(CpuMatMul, FrozenWeightsOfManyRowsAreReadAsStored) {
 TEST(CpuMatMul, FrozenWeightsOfSomeRowsAreReadAsStored) {
   for (const bool trans_b : {false, true}) {
     const HalfCase c = {.a = {2, 150, 600},
-                        .b = trans_b ? Shape{300, 600} : Shape{600, 300},
-                        .bias = {300},
+                        .b = trans_b ? Shape{200, 600} : Shape{600, 200},
+                        .bias = {200},
                         .trans_b = trans_b,
                         .out = DType::kFloat32};
     BoundProgram frozen = RunProduct(c, InputKind::kFrozen, DType::kFloat32),
