@@ -19,7 +19,7 @@ constexpr int64_t kGroupSize = 1 << 19;      // bf16 of a that stay in the secon
 constexpr int64_t kRowGroup = 512;           // their rows, at most
 constexpr int64_t kColumnGroup = 4 * kTile;  // columns of b that are multiplied by them at a time
 constexpr int64_t kBlock = 2 * kTile;        // rows whose sums stay in registers
-constexpr int64_t kMostOfSum = 768;          // bf16 of the summed axis before the sums leave registers
+constexpr int64_t kMostOfSum = 768;          // elements of the summed axis before the sums leave registers
 
 constexpr int64_t kLeastWork = 1 << 20;  // multiplications for which packing pays
 // An element of float32 takes longer to pack: it must be multiplied so often that the harmonic mean of m and n is twice
@@ -159,10 +159,9 @@ class AmxProduct {
     const bool in_place = s.sums != nullptr && !finishes && rows.size() == m && columns.size() == n;
     AmxSums sums = in_place ? AmxSums{s.sums + at, b_.outer, true}
                             : AmxSums{s.scratch + omp_get_thread_num() * kScratch, kColumnGroup};
-    // The tiles of 32 columns stay in the first-level cache meanwhile.
-    constexpr int64_t kMost = kMostOfSum / kParts<T>;
+    // The tiles of 32 columns of bf16 stay in the first-level cache meanwhile.
     constexpr auto kMultiply = kParts<T> == 1 ? MultiplyAmx : MultiplyAmxParts;
-    const int64_t sections = (s.k.size() + kMost - 1) / kMost;
+    const int64_t sections = (s.k.size() + kMostOfSum - 1) / kMostOfSum;
     const int64_t section = (SumTiles(s.k.size()) + sections - 1) / sections * kPairs;
     for (int64_t k = 0; k < s.k.size(); k += section) {
       const int64_t words = SumTiles(std::min(section, s.k.size() - k)) * kAmxWords;
