@@ -72,7 +72,7 @@ AMX_FUNCTION inline void MultiplyLoaded() {
 
 // Computes kRows × kColumns tiles of c from the tiles of a and b at `a_data` and `b_data`. Copies of AmxTiles would
 // pass through the stack, where wide loads wait for narrow stores.
-template <int kParts, int kRows, int kColumns>
+template <int64_t kParts, int kRows, int kColumns>
 AMX_FUNCTION void MultiplyTiles(const AmxTiles& a, const uint32_t* a_data, const AmxTiles& b, const uint32_t* b_data,
                                 float* c, int64_t row, int64_t k, bool add) {
   constexpr int64_t kBytes = 4;
@@ -91,7 +91,7 @@ AMX_FUNCTION void MultiplyTiles(const AmxTiles& a, const uint32_t* a_data, const
   }
   for (int64_t p = 0; p < k; p += kAmxWords, a_data += a.step, b_data += b.step) {
     LoadA<kRows>(a_data, a.next, a_row);
-    if constexpr (kParts == kAmxParts) {
+    if constexpr (kParts == kAmxParts<float>) {
       // Products of parts i and j with i + j < 3; one factor stays loaded.
       LoadB<kColumns>(b_data + 2 * kAmxTileWords, b.next, b_row);
       MultiplyLoaded<kRows, kColumns>();
@@ -135,7 +135,7 @@ void PrefetchSums(const float* c, int64_t row, int64_t rows) {
   }
 }
 
-template <int kParts>
+template <int64_t kParts>
 void MultiplyBlocks(const AmxTiles& a, const AmxTiles& b, const AmxSums& c, int64_t m, int64_t n, int64_t k, bool add) {
   constexpr decltype(&MultiplyTiles<1, 1, 1>) kBlocks[2][2] = {
       {MultiplyTiles<kParts, 1, 1>, MultiplyTiles<kParts, 1, 2>},
@@ -153,12 +153,12 @@ void MultiplyBlocks(const AmxTiles& a, const AmxTiles& b, const AmxSums& c, int6
 }  // namespace
 
 void MultiplyAmx(const AmxTiles& a, const AmxTiles& b, const AmxSums& c, int64_t m, int64_t n, int64_t k, bool add) {
-  MultiplyBlocks<1>(a, b, c, m, n, k, add);
+  MultiplyBlocks<kAmxParts<uint16_t>>(a, b, c, m, n, k, add);
 }
 
 void MultiplyAmxParts(const AmxTiles& a, const AmxTiles& b, const AmxSums& c, int64_t m, int64_t n, int64_t k,
                       bool add) {
-  MultiplyBlocks<kAmxParts>(a, b, c, m, n, k, add);
+  MultiplyBlocks<kAmxParts<float>>(a, b, c, m, n, k, add);
 }
 
 [[gnu::target("avx512f,avx512bw,avx512vl,avx512bf16")]] void FinishAmx(const AmxSums& x, int64_t m, int64_t n,

@@ -9,13 +9,16 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 namespace onnxtrain::cpu {
 
 constexpr int64_t kAmxRows = 16;   // of a tile
 constexpr int64_t kAmxWords = 16;  // of 32 bits in a row of a tile
 constexpr int64_t kAmxTileWords = kAmxRows * kAmxWords;
-constexpr int kAmxParts = 3;  // of a float32
+// The parts of an element: one of bf16 (uint16_t), three of float32.
+template <typename T>
+inline constexpr int64_t kAmxParts = std::is_same_v<T, float> ? 3 : 1;
 
 // Returns true if the processor multiplies tiles of bf16, Linux lets this process use them, and vector functions are
 // those of AVX-512. The first call asks Linux, which saves 8 KiB more for each thread that uses tiles from then on.

@@ -1,7 +1,6 @@
 // Packs tiles of AMX: pairs of bf16, or the three parts of float32.
 #include <algorithm>
 #include <bit>
-#include <type_traits>
 
 #include "backends/cpu/kernels/amx.h"
 #include "frontend/base/small_float.h"
@@ -16,8 +15,6 @@ namespace onnxtrain::cpu {
 namespace {
 
 constexpr int64_t kPairs = 2 * kAmxWords;  // elements of the summed axis in a tile
-template <typename T>
-constexpr int kPartsOf = std::is_same_v<T, float> ? kAmxParts : 1;
 
 #define AVX_FUNCTION [[gnu::target("avx512f,avx512bw,avx512vl,avx512bf16")]]
 
@@ -72,7 +69,7 @@ AVX_FUNCTION inline void FillRow(const uint16_t* x, const uint16_t* y, uint32_t*
 template <bool kPaired>
 AVX_FUNCTION inline void FillRow(const float* x, const float* y, uint32_t* row) {
   __m512 first = _mm512_loadu_ps(x), second = _mm512_loadu_ps(y);
-  for (int part = 0; part < kAmxParts; ++part)
+  for (int64_t part = 0; part < kAmxParts<float>; ++part)
     StoreRow<kPaired>(TakePart(first, part == 0), TakePart(second, part == 0), row + part * kAmxTileWords);
 }
 
@@ -95,14 +92,14 @@ AVX_FUNCTION void PackWhole(const T* x, int64_t outer_stride, int64_t k_stride, 
     }
   }
   if (pairs_lie_down == down) return;
-  for (int part = 0; part < kPartsOf<T>; ++part) TransposeTile(to + part * kAmxTileWords);
+  for (int64_t part = 0; part < kAmxParts<T>; ++part) TransposeTile(to + part * kAmxTileWords);
 }
 
 // Writes an element as half a word of a tile, or of the tiles of all parts.
 void StoreElement(uint16_t x, int64_t bit, uint32_t* word) { *word |= uint32_t{x} << bit; }
 
 void StoreElement(float x, int64_t bit, uint32_t* word) {
-  for (int part = 0; part < kAmxParts; ++part, word += kAmxTileWords) {
+  for (int64_t part = 0; part < kAmxParts<float>; ++part, word += kAmxTileWords) {
     const uint16_t bits = part == 0 ? std::bit_cast<uint32_t>(x) >> 16 : FloatToBFloat16(x);
     x -= BFloat16ToFloat(bits);
     *word |= uint32_t{bits} << bit;
@@ -112,7 +109,7 @@ void StoreElement(float x, int64_t bit, uint32_t* word) {
 // Fills a tile at the border of a matrix.
 template <typename T>
 void PackRim(const AmxSource<T>& x, int64_t first, int64_t k, bool down, uint32_t* to) {
-  std::fill_n(to, kPartsOf<T> * kAmxTileWords, 0);
+  std::fill_n(to, kAmxParts<T> * kAmxTileWords, 0);
   for (int64_t i = 0; i < std::min(kAmxRows, x.outer - first); ++i) {
     for (int64_t p = 0; p < std::min(kPairs, x.k - k); ++p) {
       StoreElement(x.data[(first + i) * x.outer_stride + (k + p) * x.k_stride], p % 2 * 16,

@@ -27,9 +27,9 @@ constexpr int64_t kLeastWork = 1 << 20;  // multiplications for which packing pa
 constexpr int64_t kLeastFloatReuse = 160, kLeastFloatSum = 128;
 
 template <typename T>
-constexpr int64_t kParts = std::is_same_v<T, float> ? kAmxParts : 1;
-template <typename T>
-constexpr int64_t kTileWords = kAmxTileWords*(std::is_same_v<T, float> ? kAmxParts : 1);
+constexpr int64_t TileWords() {
+  return kAmxParts<T> * kAmxTileWords;
+}
 
 int64_t Tiles(int64_t n) { return (n + kTile - 1) / kTile; }
 int64_t SumTiles(int64_t k) { return (k + kPairs - 1) / kPairs; }
@@ -54,7 +54,7 @@ struct Factor {
   int64_t chunk_outer, chunk_k;
   std::optional<GroupedTiles> in_place = {};  // tiles in the operand's memory, relative to its start; else copies
 
-  int64_t packed_words() const { return in_place ? 0 : Tiles(chunk_outer) * SumTiles(chunk_k) * kTileWords<T>; }
+  int64_t packed_words() const { return in_place ? 0 : Tiles(chunk_outer) * SumTiles(chunk_k) * TileWords<T>(); }
 };
 
 struct Range {
@@ -75,13 +75,13 @@ GroupedTiles GetTiles(const Factor<T>& f, const T* data, Range outer, Range k, A
                             f.outer_stride, f.k_stride};
   const int64_t down = SumTiles(k.size()), across = Tiles(outer.size());
   const bool outer_lies_in_rows = f.outer_stride == 1;  // packs in the order of memory
-  Parallel(across * down, kTileWords<T>, [&](int64_t begin, int64_t end) {
+  Parallel(across * down, TileWords<T>(), [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
       const int64_t i = outer_lies_in_rows ? t % across : t / down, p = outer_lies_in_rows ? t / across : t % down;
-      PackAmxTile(source, i, p, factor, scratch + (i * down + p) * kTileWords<T>);
+      PackAmxTile(source, i, p, factor, scratch + (i * down + p) * TileWords<T>());
     }
   });
-  return {{scratch, kAmxWords, kTileWords<T>, down * kTileWords<T>}, kColumnGroup / kTile * down * kTileWords<T>};
+  return {{scratch, kAmxWords, TileWords<T>(), down * TileWords<T>()}, kColumnGroup / kTile * down * TileWords<T>()};
 }
 
 // A chunk of the product.
@@ -137,7 +137,7 @@ class AmxProduct {
 
   void MultiplyChunk(const Chunk& s) const {
     const int64_t across = (s.columns.size() + kColumnGroup - 1) / kColumnGroup;
-    int64_t group = std::clamp(kGroupSize / kParts<T> / s.k.size() / kBlock * kBlock, kBlock, kRowGroup);
+    int64_t group = std::clamp(kGroupSize / kAmxParts<T> / s.k.size() / kBlock * kBlock, kBlock, kRowGroup);
     const auto down = [&] { return (s.rows.size() + group - 1) / group; };
     while (group > kBlock && down() * across < 8 * omp_get_max_threads()) group = (group / 2 + kTile) / kBlock * kBlock;
     Parallel(down() * across, group * kColumnGroup * s.k.size() / 64, [&](int64_t begin, int64_t end) {
@@ -160,7 +160,7 @@ class AmxProduct {
     AmxSums sums = in_place ? AmxSums{s.sums + at, b_.outer, true}
                             : AmxSums{s.scratch + omp_get_thread_num() * kScratch, kColumnGroup};
     // The tiles of 32 columns of bf16 stay in the first-level cache meanwhile.
-    constexpr auto kMultiply = kParts<T> == 1 ? MultiplyAmx : MultiplyAmxParts;
+    constexpr auto kMultiply = kAmxParts<T> == 1 ? MultiplyAmx : MultiplyAmxParts;
     const int64_t sections = (s.k.size() + kMostOfSum - 1) / kMostOfSum;
     const int64_t section = (SumTiles(s.k.size()) + sections - 1) / sections * kPairs;
     for (int64_t k = 0; k < s.k.size(); k += section) {
@@ -187,8 +187,8 @@ class AmxProduct {
 
 template <typename T>
 Factor<T> MakeFactor(int64_t outer, int64_t k, int64_t outer_stride, int64_t k_stride) {
-  const int64_t chunk_k = std::min(k, kMaxSum / kParts<T> / kPairs * kPairs);
-  const int64_t most = std::max(kColumnGroup, kMaxPacked / kParts<T> / chunk_k / kColumnGroup * kColumnGroup);
+  const int64_t chunk_k = std::min(k, kMaxSum / kAmxParts<T> / kPairs * kPairs);
+  const int64_t most = std::max(kColumnGroup, kMaxPacked / kAmxParts<T> / chunk_k / kColumnGroup * kColumnGroup);
   return {outer, k, outer_stride, k_stride, std::min(outer, most), chunk_k};
 }
 

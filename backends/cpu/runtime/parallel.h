@@ -106,7 +106,7 @@ class LoopShares {
   }
 
  private:
-  static constexpr int64_t kMaxShares = 64, kChunksPerShare = 8, kAligned = 64;
+  static constexpr int64_t kMaxShares = 64, kChunksPerShare = 32, kAligned = 64;
 
   struct alignas(64) Share {
     std::atomic<int64_t> next;
