@@ -11,6 +11,7 @@
 #include "frontend/data/sources/json.h"
 #include "optim/config/unused_fields.h"
 #include "optim/plan/data_setup.h"
+#include "optim/plan/memory_ladder.h"
 #include "optim/plan/micro_batch.h"
 #include "optim/plan/model_setup.h"
 #include "optim/plan/training_run.h"
@@ -18,6 +19,7 @@
 #include "optim/record/telemetry/summary.h"
 #include "tools/onnxtrain/commands/command.h"
 #include "tools/onnxtrain/commands/ladder.h"
+#include "tools/onnxtrain/flags/flags.h"
 #include "tools/onnxtrain/report/start_page.h"
 
 namespace onnxtrain::cli {
@@ -57,16 +59,26 @@ struct Result {
   double median() const { return At(0.5); }
 };
 
+// Takes the first rung of the memory ladder that fits the budget, as a run does.
+absl::Status FitAsTrain(const TrainConfig& config, TrainingRun* trial) {
+  const BudgetedModel model{trial->data.models, *trial->backend};
+  ASSIGN_OR_RETURN(std::string line,
+                   FitBudget(config, model, trial->batch.global, &trial->session_options, &trial->batch));
+  if (!line.empty()) trial->memory_lines.push_back(std::move(line));
+  return absl::OkStatus();
+}
+
 absl::StatusOr<Setup> SetUp(const TrainConfig& config) {
   Setup s;
   ASSIGN_OR_RETURN(auto model, LoadRunnableModel(config));
   ASSIGN_OR_RETURN(s.trial,
                    PrepareTraining(config, model, LoadBackend, {.samples = {.one_batch = true}, .plans = true}));
   SessionOptions& options = s.trial.session_options;
+  options.caller_bytes = BatchBytes(s.trial.train, s.trial.batch.global);
+  if (config.memory_budget > 0) RETURN_IF_ERROR(FitAsTrain(config, &s.trial));
   options.plan_only = false;
   options.schedule = {};
   options.optimizer.lr = 1e-6;  // many steps on one batch must stay finite
-  options.caller_bytes = BatchBytes(s.trial.train, s.trial.batch.global);
   for (const std::string& line : s.trial.data.surgery) LogInfo(config, line);
   ASSIGN_OR_RETURN(s.global_batch, ReadGlobalBatch(s.trial.train, s.trial.batch.global));
   return s;
@@ -201,6 +213,7 @@ std::string Page(const Setup& s, const Result& r) {
                                 FormatBytes(static_cast<double>(r.arena.arena)),
                                 static_cast<double>(r.arena.arena) / std::max<double>(1, r.arena.lower_bound),
                                 FormatBytes(static_cast<double>(r.planned)), FormatBytes(static_cast<double>(r.peak))));
+  for (const std::string& line : s.trial.memory_lines) text += PageRow("budget", FieldsToFlags(line));
   if (r.repeated > 0) text += PageRow("recompute", StrCat(r.repeated, " nodes recomputed"));
   return text + (r.operators.empty() ? "" : OperatorTable(r)) + (r.products.empty() ? "" : ProductTable(r));
 }
