@@ -106,6 +106,11 @@ std::string FormatWithCommas(int64_t n) {
   return n < 0 ? "-" + digits : digits;
 }
 
+std::string FormatRate(double per_second) {
+  if (per_second >= 100) return FormatWithCommas(std::llround(per_second));
+  return absl::StrFormat(per_second >= 10 ? "%.1f" : "%.2g", per_second);
+}
+
 std::string FormatBytes(double bytes) {
   constexpr const char* kNames[] = {"B", "KiB", "MiB", "GiB", "TiB"};
   int i = 0;

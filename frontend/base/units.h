@@ -35,6 +35,8 @@ absl::StatusOr<std::pair<std::string, std::string>> ParsePair(std::string_view t
 
 // Formats 5625 as "5,625".
 std::string FormatWithCommas(int64_t n);
+// Formats items per second: 12345.6 as "12,346", 45.67 as "45.7" and 0.1267 as "0.13".
+std::string FormatRate(double per_second);
 // Formats 1536 as "1.5 KiB".
 std::string FormatBytes(double bytes);
 // Formats 75 as "1:15", 4000 as "1:06:40" and 0.42 as "0.42 s".

@@ -31,7 +31,7 @@ std::string StepText(const TrainEvent& e, const ProgressContext& context) {
   const bool tokens = context.tokens_per_sample > 0;
   const double rate = e.samples_per_second * static_cast<double>(tokens ? context.tokens_per_sample : 1);
   text += absl::StrFormat("  lr %.2e  |g| %-7.3g %9s %s/s", e.report.learning_rate, std::abs(e.report.grad_norm),
-                          FormatWithCommas(std::llround(rate)), tokens ? "tokens" : "samples");
+                          FormatRate(rate), tokens ? "tokens" : "samples");
   text += absl::StrFormat("  wait %2.0f%%  cpu %.1f  mem %s", 100 * e.data_wait, e.resources.busy_cpus,
                           FormatBytes(static_cast<double>(e.resources.resident_bytes)));
   for (const GpuReading& gpu : e.resources.gpus) absl::StrAppendFormat(&text, "  gpu %3.0f%%", 100 * gpu.utilization);

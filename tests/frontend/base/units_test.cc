@@ -21,6 +21,12 @@ TEST(Units, Durations) {
   }
 }
 
+TEST(Units, Rates) {
+  const std::pair<double, const char*> rows[] = {{12345.6, "12,346"}, {100, "100"},     {45.67, "45.7"},
+                                                 {9.87, "9.9"},       {0.1267, "0.13"}, {0, "0"}};
+  for (const auto& [rate, text] : rows) EXPECT_EQ(FormatRate(rate), text);
+}
+
 TEST(Units, Sizes) {
   const NumberRow rows[] = {{"4096", 4096},
                             {"4096B", 4096},

@@ -187,8 +187,7 @@ std::string ProductTable(const Result& r) {
 std::string StepLine(const Setup& s, const Result& r) {
   const double samples = static_cast<double>(s.trial.batch.global) / r.median();
   return absl::StrFormat("%.3f ms (10%% %.3f, 90%% %.3f, %d steps), batch %d: %s samples/s", r.median() * 1e3,
-                         r.At(0.1) * 1e3, r.At(0.9) * 1e3, r.seconds.size(), s.trial.batch.global,
-                         samples < 100 ? absl::StrFormat("%.1f", samples) : FormatWithCommas(std::llround(samples)));
+                         r.At(0.1) * 1e3, r.At(0.9) * 1e3, r.seconds.size(), s.trial.batch.global, FormatRate(samples));
 }
 
 std::string Page(const Setup& s, const Result& r) {

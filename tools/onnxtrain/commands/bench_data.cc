@@ -207,9 +207,7 @@ absl::StatusOr<DataRates> MeasureData(const TrainConfig& config, const OpenedDat
   return rates;
 }
 
-std::string Rate(double rate) {
-  return rate > 0 ? FormatWithCommas(std::llround(rate)) + " samples/s" : "too fast to tell from reading";
-}
+std::string Rate(double rate) { return rate > 0 ? FormatRate(rate) + " samples/s" : "too fast to tell from reading"; }
 
 std::string Page(const TrainConfig& config, const DataRates& rates) {
   std::string text = PageRow(

@@ -55,7 +55,7 @@ std::string Cards(const Json& s) {
   html += Card(FormatWithCommas(static_cast<int64_t>(NumberOf(s, "steps"))),
                "updates, ended by " + TextOf(s, "stop_reason"));
   html += Card(FormatSeconds(NumberOf(s, "seconds")), "time");
-  html += Card(FormatWithCommas(std::llround(NumberOf(s, "samples_per_second"))), "samples/s");
+  html += Card(FormatRate(NumberOf(s, "samples_per_second")), "samples/s");
   html += Card(FormatBytes(NumberOf(s, "measured_peak_bytes")),
                "peak memory, planned " + FormatBytes(NumberOf(s, "planned_peak_bytes")));
   return "<div class=\"cards\">\n" + html + "</div>\n";

@@ -89,7 +89,7 @@ const Row kRows[] = {{"updates", "steps", Whole},
                      {"evaluation loss", "eval.loss", FormatNumber},
                      {"accuracy", "eval.accuracy", Percent},
                      {"time", "seconds", FormatSeconds},
-                     {"samples/s", "samples_per_second", Whole},
+                     {"samples/s", "samples_per_second", FormatRate},
                      {"step, median", "step_seconds.median", FormatDuration},
                      {"peak memory", "measured_peak_bytes", FormatBytes},
                      {"skipped updates", "skipped_steps", Whole}};

@@ -238,17 +238,16 @@ std::string CheckpointsText(const TrainResult& r) {
 
 std::string DescribeMemory(const SessionMemory& planned, int64_t measured) {
   const auto bytes = [](int64_t count) { return FormatBytes(static_cast<double>(count)); };
-  return StrCat("planned ", bytes(planned.total()), DescribeFiles(planned), "; the process took ", bytes(measured),
-                " above its start");
+  return FieldsToFlags(StrCat("planned ", bytes(planned.total()), DescribeFiles(planned), "; the process took ",
+                              bytes(measured), " above its start"));
 }
 
 std::string EndPage(const RunSummary& summary, const std::string& folder, const std::vector<std::string>& files) {
   const TrainResult& r = summary.result;
-  std::string text =
-      PageRow("trained", StrCat(FormatWithCommas(r.steps), " updates, ", FormatNumber(r.epochs),
-                                r.epochs == 1 ? " epoch, " : " epochs, ", FormatWithCommas(r.samples), " samples in ",
-                                FormatSeconds(r.seconds), " (", FormatWithCommas(static_cast<int64_t>(Throughput(r))),
-                                " samples/s); ended by ", r.stop_reason));
+  std::string text = PageRow("trained", StrCat(FormatWithCommas(r.steps), " updates, ", FormatNumber(r.epochs),
+                                               r.epochs == 1 ? " epoch, " : " epochs, ", FormatWithCommas(r.samples),
+                                               " samples in ", FormatSeconds(r.seconds), " (",
+                                               FormatRate(Throughput(r)), " samples/s); ended by ", r.stop_reason));
   text += PageRow(
       "loss",
       StrCat(FormatNumber(r.final_loss), " over the last updates",
