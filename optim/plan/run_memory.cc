@@ -144,18 +144,23 @@ void CountSaves(SessionOptions* options, TrainingRun* run) {
   options->caller_bytes = run->save.bytes;
 }
 
+absl::Status TakeFittingRung(int64_t samples, SessionOptions* options, TrainingRun* run) {
+  const BudgetedModel model{run->data.models, *run->backend};
+  ASSIGN_OR_RETURN(std::string line, FitBudget(run->config, model, samples, options, &run->batch));
+  if (!line.empty()) run->memory_lines.push_back(std::move(line));
+  return absl::OkStatus();
+}
+
 absl::Status FitMemoryBudget(const PreparedModel& prepared, SessionOptions* options, TrainingRun* run) {
   const bool planned_here = options->ranks == 1 && !PartOf(*options).on();
   if (options->recompute.memory_budget == 0 || !planned_here) {
     CountCallerMemory(prepared, options->recompute.memory_budget == 0 ? RoomForCopy() : 0, options, run);
     return absl::OkStatus();
   }
-  const BudgetedModel model{run->data.models, *run->backend};
-  ASSIGN_OR_RETURN(std::string line, FitBudget(run->config, model, run->train.dataset->size(), options, &run->batch));
-  if (!line.empty()) run->memory_lines.push_back(std::move(line));
+  RETURN_IF_ERROR(TakeFittingRung(run->train.dataset->size(), options, run));
   run->optimizer.spec = options->optimizer;
   run->state_bytes = StateBytes(run->optimizer.spec, prepared.weights);
-  ASSIGN_OR_RETURN(const int64_t room, FindRoom(model, *options, run->batch.global));
+  ASSIGN_OR_RETURN(const int64_t room, FindRoom({run->data.models, *run->backend}, *options, run->batch.global));
   CountCallerMemory(prepared, room + run->save.bytes, options, run);
   return absl::OkStatus();
 }

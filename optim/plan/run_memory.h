@@ -32,6 +32,10 @@ void CountCallerMemory(const PreparedModel& prepared, int64_t room, SessionOptio
 // one.
 void CountSaves(SessionOptions* options, TrainingRun* run);
 
+// Takes the first rung of the memory ladder on which a run on so many samples fits its budget (FitBudget): sets the
+// options, the batch and a line of run->memory_lines.
+absl::Status TakeFittingRung(int64_t samples, SessionOptions* options, TrainingRun* run);
+
 // Makes the plan of the whole run fit `memory_budget`. If it does not fit, chooses the fewest micro-batches that do; if
 // their size was specified, fails and names the smallest sufficient budget. Then lets saves copy the state if the
 // budget has room for it. Without a budget, saves copy a state that is small relative to the free memory.

@@ -28,11 +28,10 @@ void Initialize(const Args& args, const Epilogue& e, int64_t rows, int64_t n) {
 }  // namespace
 
 bool PrefersSgemm(int64_t m, int64_t k, int64_t n, DType dtype, bool trans_b) {
-  constexpr int64_t kManyRows = 256, kFewRows = 32, kLongSum = 512, kWide = 512, kWideOfMany = 256;
+  constexpr int64_t kManyRows = 256, kFewRows = 32, kLongSum = 512, kWide = 512;
   if (dtype != DType::kFloat32) return false;
   if (m == 1) return true;
   if (n >= kWide) return !trans_b || m >= kManyRows || k < kLongSum;
-  if (n >= kWideOfMany && m >= kManyRows) return !trans_b;
   return m <= kFewRows && k < kLongSum;
 }
 

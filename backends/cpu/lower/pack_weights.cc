@@ -15,8 +15,7 @@ namespace onnxtrain::cpu {
 namespace {
 
 // Packing a trained weight of bf16 reads the float32 master and writes it once per update, which includes the cast.
-// Trained weights of float32 are not packed: products of many rows read them plain as fast (ReadsPlainFloats), or lose
-// little.
+// Trained weights of float32 are not packed: products of many rows read them plain as fast.
 //
 // A frozen weight is read from the file; packed copies for both passes would take twice its memory. Products of
 // kRowsToTile rows lose at most 3 % without them (FindTileWidth; same machine, 1024 to 8192 rows and columns): they

@@ -81,7 +81,7 @@ Graph ProductsOf(const Graph& graph) {
 }
 
 // Writes normally distributed numbers to the float inputs. Products of zeros take less power than those of a step, so
-// that processors run them at higher clocks: with AMX on a Xeon, more than twice as fast.
+// that processors run them at higher clocks.
 absl::Status FillFloats(BoundProgram& program) {
   constexpr int64_t kPeriod = 65521;
   HostTensor numbers({DType::kFloat32, {kPeriod}});

@@ -344,20 +344,13 @@ TEST(CpuMatMul, ProductsOfIntegersInFloat32AreExact) {
   CheckProductsOfIntegers(kSizes, DType::kFloat32, kOuts);
 }
 
-HostTensor NormalTensor(const Type& type, std::mt19937& random) {
-  std::normal_distribution<double> normal;
-  HostTensor x(type);
-  for (int64_t i = 0; i < x.size(); ++i) x.Set(i, normal(random));
-  return x;
-}
-
 // The bound is three times the error of sums in float32, and a quarter of that of products of only two bf16 per float.
 TEST(CpuMatMul, Float32ProductsHaveTheErrorOfFloat32) {
   constexpr int64_t kM = 333, kK = 1400, kN = 450;
   for (const auto& [trans_a, trans_b] : {std::pair(false, false), {false, true}, {true, false}, {true, true}}) {
     std::mt19937 random(8);
-    const HostTensor a = NormalTensor(F(trans_a ? Shape{kK, kM} : Shape{kM, kK}), random),
-                     b = NormalTensor(F(trans_b ? Shape{kN, kK} : Shape{kK, kN}), random);
+    const HostTensor a = RandomTensor(F(trans_a ? Shape{kK, kM} : Shape{kM, kK}), random, -1, 1),
+                     b = RandomTensor(F(trans_b ? Shape{kN, kK} : Shape{kK, kN}), random, -1, 1);
     const Graph graph = HalfProduct({.a = a.shape(),
                                      .b = b.shape(),
                                      .trans_a = trans_a,

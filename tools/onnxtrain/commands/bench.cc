@@ -11,9 +11,9 @@
 #include "frontend/data/sources/json.h"
 #include "optim/config/unused_fields.h"
 #include "optim/plan/data_setup.h"
-#include "optim/plan/memory_ladder.h"
 #include "optim/plan/micro_batch.h"
 #include "optim/plan/model_setup.h"
+#include "optim/plan/run_memory.h"
 #include "optim/plan/training_run.h"
 #include "optim/record/telemetry/profile.h"
 #include "optim/record/telemetry/summary.h"
@@ -59,15 +59,6 @@ struct Result {
   double median() const { return At(0.5); }
 };
 
-// Takes the first rung of the memory ladder that fits the budget, as a run does.
-absl::Status FitAsTrain(const TrainConfig& config, TrainingRun* trial) {
-  const BudgetedModel model{trial->data.models, *trial->backend};
-  ASSIGN_OR_RETURN(std::string line,
-                   FitBudget(config, model, trial->batch.global, &trial->session_options, &trial->batch));
-  if (!line.empty()) trial->memory_lines.push_back(std::move(line));
-  return absl::OkStatus();
-}
-
 absl::StatusOr<Setup> SetUp(const TrainConfig& config) {
   Setup s;
   ASSIGN_OR_RETURN(auto model, LoadRunnableModel(config));
@@ -75,7 +66,7 @@ absl::StatusOr<Setup> SetUp(const TrainConfig& config) {
                    PrepareTraining(config, model, LoadBackend, {.samples = {.one_batch = true}, .plans = true}));
   SessionOptions& options = s.trial.session_options;
   options.caller_bytes = BatchBytes(s.trial.train, s.trial.batch.global);
-  if (config.memory_budget > 0) RETURN_IF_ERROR(FitAsTrain(config, &s.trial));
+  if (config.memory_budget > 0) RETURN_IF_ERROR(TakeFittingRung(s.trial.batch.global, &options, &s.trial));
   options.plan_only = false;
   options.schedule = {};
   options.optimizer.lr = 1e-6;  // many steps on one batch must stay finite

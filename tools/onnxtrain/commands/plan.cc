@@ -14,7 +14,7 @@
 #include "optim/parallel/shard.h"
 #include "optim/parallel/tensor/tensor_session.h"
 #include "optim/parallel/traffic.h"
-#include "optim/plan/memory_ladder.h"
+#include "optim/plan/micro_batch.h"
 #include "optim/plan/model_setup.h"
 #include "optim/plan/run_memory.h"
 #include "optim/plan/session_setup.h"
@@ -235,11 +235,9 @@ absl::Status PlanWithinBudget(const TrainConfig& config, TrainingRun* trial) {
   count(config.memory_budget > 0 || config.ladder ? 0 : RoomForCopy());
   if (config.memory_budget == 0 || config.world > 1 || config.pipeline > 1 || config.tensor > 1)
     return absl::OkStatus();
-  const BudgetedModel model{trial->data.models, *trial->backend};
-  ASSIGN_OR_RETURN(std::string line,
-                   FitBudget(config, model, trial->batch.global, &trial->session_options, &trial->batch));
-  if (!line.empty()) trial->memory_lines.push_back(std::move(line));
-  ASSIGN_OR_RETURN(const int64_t room, FindRoom(model, trial->session_options, trial->batch.global));
+  RETURN_IF_ERROR(TakeFittingRung(trial->batch.global, &trial->session_options, trial));
+  ASSIGN_OR_RETURN(const int64_t room,
+                   FindRoom({trial->data.models, *trial->backend}, trial->session_options, trial->batch.global));
   count(room + trial->save.bytes);
   return absl::OkStatus();
 }
