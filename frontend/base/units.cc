@@ -108,7 +108,7 @@ std::string FormatWithCommas(int64_t n) {
 
 std::string FormatRate(double per_second) {
   if (per_second >= 100) return FormatWithCommas(std::llround(per_second));
-  return absl::StrFormat(per_second >= 10 ? "%.1f" : "%.2g", per_second);
+  return per_second >= 10 ? absl::StrFormat("%.1f", per_second) : absl::StrFormat("%.2g", per_second);
 }
 
 std::string FormatBytes(double bytes) {
