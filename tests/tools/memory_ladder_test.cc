@@ -170,10 +170,15 @@ TEST_F(MemoryLadder, ABudgetTakesTheFirstThatFits) {
   EXPECT_LE(summary["planned_peak_bytes"], budget(during));
   EXPECT_NE(ReadAll(Path("fitted/config.flags")).find("--optimizer-in-backward=yes"), std::string::npos);
   EXPECT_EQ(ReadAll(Path("fitted/model.onnx")), ReadAll(Path("free/model.onnx")));
-  const Outcome timed =
-      RunProcess(StrCat("bench --steps-only --max-steps 1 ", kModel, "--batch-size 1 --memory-budget ",
-                        during["least_memory_budget"].get<int64_t>()));
-  EXPECT_NE(timed.out.find("--optimizer-in-backward yes"), std::string::npos) << timed.out << timed.err;
+  const std::string within =
+      StrCat(kModel, "--batch-size 1 --memory-budget ", during["least_memory_budget"].get<int64_t>());
+  for (const char* command : {"bench --steps-only --max-steps 1 ", "plan "}) {
+    const Outcome page = RunProcess(command + within), json = RunProcess(StrCat(command, "--json ", within));
+    ASSERT_EQ(json.code, 0) << json.err;
+    const std::string choice = Json::parse(json.out)["budget_choices"][0];
+    EXPECT_NE(choice.find("--optimizer-in-backward yes"), std::string::npos) << choice;
+    EXPECT_NE(page.out.find(choice), std::string::npos) << page.out << page.err;
+  }
 
   const Json weights = FindRung(rungs, {{"optimizer", "adamw8bit"}, {"weight_dtype", "bf16"}});
   ASSERT_LT(budget(weights), during["least_memory_budget"]);

@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "hwy/targets.h"
+#include "oneapi/dnnl/dnnl.h"
 
 namespace onnxtrain::cpu {
 namespace {
@@ -19,6 +20,12 @@ bool ProcessorHasAmx() {
   constexpr uint32_t kBf16Products = 1u << 22, kTiles = 1u << 24, kAvx512Bf16 = 1u << 5;
   if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (d & kBf16Products) == 0 || (d & kTiles) == 0) return false;
   return __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a & kAvx512Bf16) != 0;
+}
+
+// ONEDNN_MAX_CPU_ISA limits our kernels, too.
+bool OneDnnAllowsAmx() {
+  const auto tiles = static_cast<unsigned>(dnnl_cpu_isa_avx512_core_amx);
+  return (static_cast<unsigned>(dnnl_get_effective_cpu_isa()) & tiles) == tiles;
 }
 
 bool SystemAllowsAmx() {
@@ -118,7 +125,7 @@ AMX_FUNCTION void MultiplyTiles(const AmxTiles& a, const uint32_t* a_data, const
 }  // namespace
 
 bool HasAmx() {
-  static const bool has = ProcessorHasAmx() && SystemAllowsAmx();
+  static const bool has = ProcessorHasAmx() && OneDnnAllowsAmx() && SystemAllowsAmx();
   return has && (hwy::SupportedTargets() & HWY_AVX3) != 0;
 }
 

@@ -78,13 +78,13 @@ class FactorPart {
       : f_(f), outer_(outer), k_(k), copy_(copy), data_(args.in<T>(f.kind == AmxFactor::kA ? 0 : 1)) {}
 
   // Returns the number of tiles that must be copied before products read them.
-  int64_t copies() const { return f_.in_place ? 0 : Across() * Down(); }
+  int64_t copies() const { return f_.in_place ? 0 : OuterTiles() * Depth(); }
 
   // Copies tiles [begin, end), in the order of the operand's memory.
   void Copy(int64_t begin, int64_t end) const {
     const AmxSource<T> source{data_ + outer_.begin * f_.outer_stride + k_.begin * f_.k_stride, outer_.size(), k_.size(),
                               f_.outer_stride, f_.k_stride};
-    const int64_t down = Down(), across = Across();
+    const int64_t down = Depth(), across = OuterTiles();
     const bool outer_lies_in_rows = f_.outer_stride == 1;
     for (int64_t t = begin; t < end; ++t) {
       const int64_t i = outer_lies_in_rows ? t % across : t / down, p = outer_lies_in_rows ? t / across : t % down;
@@ -94,7 +94,7 @@ class FactorPart {
 
   GroupedTiles tiles() const {
     if (!f_.in_place) {
-      const int64_t next = Down() * TileWords<T>();
+      const int64_t next = Depth() * TileWords<T>();
       return {{copy_, kAmxWords, TileWords<T>(), next}, kColumnGroup / kTile * next};
     }
     GroupedTiles tiles = *f_.in_place;
@@ -104,8 +104,8 @@ class FactorPart {
   }
 
  private:
-  int64_t Across() const { return Tiles(outer_.size()); }
-  int64_t Down() const { return SumTiles(k_.size()); }
+  int64_t OuterTiles() const { return Tiles(outer_.size()); }
+  int64_t Depth() const { return SumTiles(k_.size()); }
 
   const Factor<T>& f_;
   Range outer_, k_;

@@ -203,7 +203,7 @@ std::string Page(const Setup& s, const Result& r) {
                                 FormatBytes(static_cast<double>(r.arena.arena)),
                                 static_cast<double>(r.arena.arena) / std::max<double>(1, r.arena.lower_bound),
                                 FormatBytes(static_cast<double>(r.planned)), FormatBytes(static_cast<double>(r.peak))));
-  for (const std::string& line : s.trial.memory_lines) text += PageRow("budget", FieldsToFlags(line));
+  for (const std::string& line : BudgetChoices(s.trial)) text += PageRow("budget", line);
   if (r.repeated > 0) text += PageRow("recompute", StrCat(r.repeated, " nodes recomputed"));
   return text + (r.operators.empty() ? "" : OperatorTable(r)) + (r.products.empty() ? "" : ProductTable(r));
 }
@@ -230,6 +230,7 @@ Json ToJson(const TrainConfig& config, const Setup& s, const Result& r) {
                {"arena_lower_bound_bytes", r.arena.lower_bound},
                {"scratch_bytes", r.arena.scratch},
                {"repeated_nodes", r.repeated},
+               {"budget_choices", BudgetChoices(s.trial)},
                {"planned_peak_bytes", r.planned},
                {"process_peak_bytes", r.peak},
                {"operators", Json::array()},

@@ -397,7 +397,7 @@ std::string Page(const TrainConfig& config, const TrainingRun& trial, const Step
     text +=
         PageRow("at the end", StrCat("rank 0 gathers ", Bytes(step.divided_weights),
                                      " of weights in a file beside the model, or in memory where the disk lacks room"));
-  for (const std::string& line : trial.memory_lines) text += PageRow("budget", FieldsToFlags(line));
+  for (const std::string& line : BudgetChoices(trial)) text += PageRow("budget", line);
   text += PageRow("recompute", step.repeated == 0 ? "nothing"
                                                   : absl::StrFormat("%d nodes recomputed, %.1f%% of the time",
                                                                     step.repeated, 100 * step.extra_share));
@@ -435,6 +435,7 @@ Json ToJson(const TrainConfig& config, const TrainingRun& trial, const StepMemor
                {"largest_micro_batch", step.largest_micro},
                {"least_memory_budget", step.least_budget},
                {"least_memory_budget_of_one_sample", step.least_of_one},
+               {"budget_choices", BudgetChoices(trial)},
                {"save_bytes", trial.save.bytes},
                {"save_pause_seconds", trial.save.pause_seconds},
                {"budgets", Json::array()}};

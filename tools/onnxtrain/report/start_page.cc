@@ -200,6 +200,12 @@ std::string Metrics(const EvalMetrics& m) {
 
 }  // namespace
 
+std::vector<std::string> BudgetChoices(const TrainingRun& run) {
+  std::vector<std::string> lines;
+  for (const std::string& line : run.memory_lines) lines.push_back(FieldsToFlags(line));
+  return lines;
+}
+
 std::string PageRow(const std::string& label, const std::string& text) {
   return absl::StrFormat("%-10s %s\n", label, text);
 }

@@ -21,6 +21,9 @@ std::string EndPage(const RunSummary& summary, const std::string& folder, const 
 // Compares the planned with the measured bytes of a process.
 std::string DescribeMemory(const SessionMemory& planned, int64_t measured);
 
+// Returns the choices that make the plan of a run fit its memory budget, a line each, with their flags.
+std::vector<std::string> BudgetChoices(const TrainingRun& run);
+
 // Formats "label  text" with the label in a column of fixed width; a row without a label continues the row above.
 std::string PageRow(const std::string& label, const std::string& text);
 
