@@ -53,6 +53,16 @@ TEST_F(Memory, PlanCountsEverything) {
   EXPECT_NE(RunProcess("plan --model m.onnx --batch-size 64").out.find("parameters"), std::string::npos);
 }
 
+// The variable limits our kernels as it does those of oneDNN.
+TEST_F(Memory, TilesAreTurnedOffWithThoseOfOneDnn) {
+  tiny::Wide().Save(Path("m.onnx"));
+  setenv("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16", 1);
+  const Outcome o = RunProcess("bench --model m.onnx --batch-size 2048 --backend cpu --steps-only --max-steps 1");
+  unsetenv("ONEDNN_MAX_CPU_ISA");
+  EXPECT_NE(o.out.find("vector kernels for "), std::string::npos) << o.err;
+  EXPECT_EQ(o.out.find("AMX"), std::string::npos) << o.out;
+}
+
 #ifndef __SANITIZE_ADDRESS__  // which takes memory for itself
 TEST_F(Memory, MeasuredIsPredicted) {
   tiny::Wide().Save(Path("m.onnx"));

@@ -21,7 +21,8 @@ template <typename T>
 inline constexpr int64_t kAmxParts = std::is_same_v<T, float> ? 3 : 1;
 
 // Returns true if the processor multiplies tiles of bf16, Linux and ONEDNN_MAX_CPU_ISA let this process use them, and
-// vector functions are those of AVX-512. The first call asks Linux, which saves 8 KiB more for each thread that uses tiles from then on.
+// vector functions are those of AVX-512. The first call asks Linux, which saves 8 KiB more for each thread that uses
+// tiles from then on.
 bool HasAmx();
 
 // Configures the tiles of this thread for MultiplyAmx. oneDNN's primitives must not run meanwhile.
