@@ -279,7 +279,14 @@ struct Sizes {
   InputKind kind = InputKind::kFeed;
 };
 
-// Compares the product of integers, whose sums are exact in any order, in some rows: one of each tile of 16 at least.
+std::vector<float> Floats(const HostTensor& x) {
+  std::vector<float> values;
+  for (int64_t i = 0; i < x.size(); ++i) values.push_back(static_cast<float>(x.At(i)));
+  return values;
+}
+
+// Compares the product of integers, whose sums are exact in any order, in some rows: one of each tile of 16, or fewer
+// of large products.
 void CheckProductOfIntegers(const Sizes& s, const HalfCase& c) {
   const Graph graph = HalfProduct(c);
   std::map<std::string, HostTensor> inputs;
@@ -288,15 +295,12 @@ void CheckProductOfIntegers(const Sizes& s, const HalfCase& c) {
     for (int64_t i = 0; i < x.size(); ++i) x.Set(i, static_cast<double>(i * 7919 / 13 % 5) - 2);
   }
   const HostTensor got = RunOnce(Cpu(), graph, inputs)[0];
-  const auto at = [&](const char* name, int64_t row, int64_t column, int64_t width) {
-    return inputs[name].At(row * width + column);
-  };
-  for (int64_t i = 0; i < s.m; i += 15) {
+  const std::vector<float> a = Floats(inputs["a"]), b = Floats(inputs["b"]);
+  for (int64_t i = 0; i < s.m; i += s.m * s.n < 1'000'000 ? 15 : 61) {
     for (int64_t j = 0; j < s.n; ++j) {
       double want = c.bias.empty() ? 0 : inputs["bias"].At(j);
       for (int64_t p = 0; p < s.k; ++p) {
-        want += (c.trans_a ? at("a", p, i, s.m) : at("a", i, p, s.k)) *
-                (c.trans_b ? at("b", j, p, s.k) : at("b", p, j, s.n));
+        want += double{a[c.trans_a ? p * s.m + i : i * s.k + p]} * b[c.trans_b ? j * s.k + p : p * s.n + j];
       }
       ASSERT_EQ(got.At(i * s.n + j), HostTensor::Scalar(c.out, want).At(0))
           << s.m << " × " << s.k << " × " << s.n << ", transposed " << c.trans_a << c.trans_b << ", element " << i
@@ -325,21 +329,18 @@ void CheckProductsOfIntegers(std::span<const Sizes> sizes, DType in, std::span<c
 // Sizes that are no multiples of tiles, sums and matrices of several chunks.
 TEST(CpuMatMul, ProductsOfIntegersInBFloat16AreExact) {
   if (!MultipliesBFloat16()) GTEST_SKIP() << "this processor multiplies no bf16";
-  const Sizes kSizes[] = {{333, 70, 150},
-                          {64, 256, 96},
-                          {130, 5001, 40},
-                          {1111, 4100, 17},
-                          {18, 4096, 1100},
-                          {96, 1600, 64},
-                          {520, 100, 90, InputKind::kParameter}};
+  const Sizes kSizes[] = {{333, 70, 150},   {64, 256, 96},      {130, 5001, 40}, {1111, 4100, 17},
+                          {18, 4096, 1100}, {1050, 4100, 1100}, {96, 1600, 64},  {520, 100, 90, InputKind::kParameter}};
   const DType kOuts[] = {DType::kFloat32, DType::kBFloat16};
   CheckProductsOfIntegers(kSizes, DType::kBFloat16, kOuts);
 }
 
-// Few and many rows, wide and narrow results, short and long sums: one of two of oneDNN's implementations each.
+// Few and many rows, wide and narrow results, short and long sums: one of two of oneDNN's implementations each, or
+// tiles of AMX, at last in several chunks.
 TEST(CpuMatMul, ProductsOfIntegersInFloat32AreExact) {
-  const Sizes kSizes[] = {{1, 700, 5},     {7, 30, 3},   {31, 511, 40},  {31, 600, 700},
-                          {300, 600, 513}, {300, 1, 90}, {33, 40, 1000}, {600, 70, 1030, InputKind::kParameter}};
+  const Sizes kSizes[] = {{1, 700, 5},       {7, 30, 3},   {31, 511, 40},  {31, 600, 700},
+                          {300, 600, 513},   {300, 1, 90}, {33, 40, 1000}, {600, 70, 1030, InputKind::kParameter},
+                          {1050, 1400, 1100}};
   const DType kOuts[] = {DType::kFloat32};
   CheckProductsOfIntegers(kSizes, DType::kFloat32, kOuts);
 }
