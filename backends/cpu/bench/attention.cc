@@ -117,7 +117,8 @@ void CompareCase(const Case& c, DType dtype) {
   Compare(
       StrCat("attention/backward ", ToString(x)),
       [=] {
-        return MakeNodeRun("cpu.AttentionGrad", {x, x, x, x}, HeadAttrs(c, 7));
+        const Type softmax{DType::kFloat32, {c.batch, c.heads, 2, c.length}};
+        return MakeNodeRun("cpu.AttentionGrad", {x, x, x, x, x, {}, {}, {}, softmax}, HeadAttrs(c, 8));
       },
       [=] { return MakeOneDnnBackward(c, dtype); }, c.operations(5));
 }

@@ -28,10 +28,10 @@ Run MakeOwn(const Case& c) {
   Attrs attrs = w.ToAttrs();
   attrs.Set("transposed", int64_t{c.transposed});
   return MakeNodeRun("MatMulDequantized",
-                     {{DType::kFloat32, {c.m, c.inner()}},
+                     {Type{DType::kFloat32, {c.m, c.inner()}},
                       floats ? Type{c.bits == 16 ? DType::kFloat16 : DType::kFloat32, {c.rows, c.columns}}
                              : Type{DType::kUInt8, {c.rows, c.columns * c.bits / 8}},
-                      {DType::kFloat32, {w.scale_rows(), w.scale_columns()}}},
+                      Type{DType::kFloat32, {w.scale_rows(), w.scale_columns()}}},
                      attrs);
 }
 

@@ -49,7 +49,8 @@ Run MakeMaxGrad(const Case& c, DType dtype) {
   const NodeRunner forward("MaxPool", {Nhwc(dtype, c.x)}, MaxPoolAttrs(c));
   forward.Run();
   auto grad = std::make_shared<NodeRunner>(
-      "MaxPoolGrad", std::vector<Type>{Nhwc(dtype, OutputShape(c)), forward.output_type(1)}, GradAttrs(c));
+      "MaxPoolGrad", std::vector<std::optional<Type>>{Nhwc(dtype, OutputShape(c)), forward.output_type(1)},
+      GradAttrs(c));
   grad->SetInput(1, forward.output(1));
   return [grad] { grad->Run(); };
 }

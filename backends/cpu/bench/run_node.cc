@@ -54,12 +54,12 @@ std::shared_ptr<void> MakeBuffer(DType dtype, size_t bytes) {
   return buffer;
 }
 
-NodeRunner::NodeRunner(std::string_view op, const std::vector<Type>& inputs, const Attrs& attrs) {
+NodeRunner::NodeRunner(std::string_view op, const std::vector<std::optional<Type>>& inputs, const Attrs& attrs) {
   Builder b(&graph_);
   std::vector<Val> values;
-  for (const Type& type : inputs) {
-    values.push_back(b.Input(InputKind::kFeed, StrCat("i", values.size()), type));
-    inputs_.push_back(MakeBuffer(type.dtype, type.bytes()));
+  for (const std::optional<Type>& type : inputs) {
+    values.push_back(type ? b.Input(InputKind::kFeed, StrCat("i", values.size()), *type) : Val());
+    inputs_.push_back(type ? MakeBuffer(type->dtype, type->bytes()) : nullptr);
   }
   b.Ops(op, values, attrs);
   if (!b.status().ok()) Die(op, b.status());
@@ -75,7 +75,7 @@ void NodeRunner::Run() const {
   kernel_.run({.inputs = inputs.data(), .outputs = outputs.data(), .workspace = workspace_.get()});
 }
 
-Run MakeNodeRun(std::string_view op, const std::vector<Type>& inputs, const Attrs& attrs) {
+Run MakeNodeRun(std::string_view op, const std::vector<std::optional<Type>>& inputs, const Attrs& attrs) {
   return [node = std::make_shared<NodeRunner>(op, inputs, attrs)] { node->Run(); };
 }
 

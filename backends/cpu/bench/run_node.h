@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -38,7 +39,7 @@ std::shared_ptr<void> MakeBuffer(DType dtype, size_t bytes);
 // Owns a node and its buffers. Ends the process if the node cannot be typed or has no kernel.
 class NodeRunner {
  public:
-  NodeRunner(std::string_view op, const std::vector<Type>& inputs, const Attrs& attrs);
+  NodeRunner(std::string_view op, const std::vector<std::optional<Type>>& inputs, const Attrs& attrs);
   NodeRunner(const NodeRunner&) = delete;
 
   void Run() const;
@@ -55,8 +56,8 @@ class NodeRunner {
   std::shared_ptr<void> workspace_;
 };
 
-// Returns a function that runs the node.
-Run MakeNodeRun(std::string_view op, const std::vector<Type>& inputs, const Attrs& attrs);
+// Returns a function that runs the node. Inputs may be absent.
+Run MakeNodeRun(std::string_view op, const std::vector<std::optional<Type>>& inputs, const Attrs& attrs);
 
 // Runs primitives in the order in which they were added.
 class DnnlSequence {

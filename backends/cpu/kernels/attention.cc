@@ -5,17 +5,24 @@
 namespace onnxtrain::cpu {
 namespace {
 
-constexpr int64_t kFewQueries = 8;  // so few read keys and values where they are
+constexpr int64_t kFewQueries = 8;           // so few read keys and values where they are
+constexpr int64_t kScoresInCache = 1 << 16;  // scores of a block of queries
 
-// Replaces scores q·k by unnormalized probabilities after the dropout, in elements S. Multiplied by `inverse`, they are
-// probabilities.
+// Returns the queries of a block. Blocks of tiles are larger, so that sums over queries stay in registers for longer.
+int64_t ChooseBlock(int64_t padded, bool tiles) {
+  const int64_t unit = tiles ? 32 : 6, most = tiles ? 128 : 48, scores = tiles ? 4 * kScoresInCache : kScoresInCache;
+  return std::clamp<int64_t>(scores / std::max<int64_t>(1, padded) / unit * unit, unit, most);
+}
+
+// Replaces scores q·k by unnormalized probabilities after the dropout, in elements S. Multiplied by `rows.inverse`,
+// they are probabilities.
 template <typename S>
-void ComputeProbabilities(const AttentionGeometry& g, const ScoreBlock& b, float* inverse) {
+void ComputeProbabilities(const AttentionGeometry& g, const ScoreBlock& b, const SoftmaxRows<float>& rows) {
   const auto& simd = GetAttentionSimd<S>();
   const ScoreRows& s = b.rows;
   const float scale = CapScores<S>(g, s, nullptr);
-  if (!g.dropout) return simd.softmax(s, scale, b.mask(g), inverse);
-  simd.softmax_floats(s, scale, b.mask(g), inverse);
+  if (!g.dropout) return simd.softmax(s, scale, b.mask(g), rows);
+  simd.softmax_floats(s, scale, b.mask(g), rows);
   DropRows(g, b, s.data);
   if constexpr (kIsBf16<S>) {
     for (float* row = s.data; row < s.data + s.rows * s.ld; row += s.ld)
@@ -41,13 +48,16 @@ class AttentionForward {
   // `in_place`: keys are read where they are, and so are values of floats.
   AttentionForward(const AttentionGeometry& g, const Heads& y, bool in_place)
       : g_(g), y_(y), in_place_(in_place), copies_values_(!in_place || kIsBf16<S>), products_(g.tiles) {
+    const int64_t padded = PadScores(g.keys(), g.tiles);
+    stride_ = g.tiles ? AvoidSets(padded) : padded;
+    queries_ = ChooseBlock(padded, g.tiles);
     WorkspaceLayout cut;
-    rows_ = cut(std::max(products_.RowsScratch(g.k, g.keys()), products_.RowsScratch(g.q, g.block)));
+    rows_ = cut(std::max(products_.RowsScratch(g.k, g.keys()), products_.RowsScratch(g.q, queries_)));
     panels_ = cut(in_place ? 0 : products_.PanelsScratch(g.k));
-    values_ = cut(copies_values_ ? products_.SummedScratch(g.v) : 0);
-    p_ = cut(g.block * g.stride);
+    values_ = cut(copies_values_ ? products_.SummedScratch(g.v, g.keys()) : 0);
+    p_ = cut(queries_ * stride_);
     out_row_ = products_.Extent(g.v.columns);
-    out_ = cut(g.block * out_row_);
+    out_ = cut(queries_ * out_row_);
     bytes_ = cut.bytes();
   }
 
@@ -59,12 +69,12 @@ class AttentionForward {
       const Head head{.number = at[0],
                       .mask = g_.has_mask ? args.in(3) + at[4] : nullptr,
                       .random_key = g_.dropout ? args.in<uint32_t>(4) : nullptr};
-      for (int64_t first = 0; first < g_.q.rows; first += g_.block) {
-        const int64_t count = std::min(g_.block, g_.q.rows - first);
+      for (int64_t first = 0; first < g_.q.rows; first += queries_) {
+        const int64_t count = std::min(queries_, g_.q.rows - first);
         const KeyRange range = seen.By(first, count);
-        const ScoreRows scores = g_.MakeRows(ws + p_, count, range, seen.From(first));
         const Matrix<const F> q = products_.GatherRows(g_.q, args.in<S>(0) + at[1], first, count, At<S>(ws, rows_));
-        RunBlock(q, keys, {scores, head, first, range.begin}, range, ws, args.out<S>() + at[kYAt]);
+        float* max = args.out(1) + 2 * at[0] * g_.q.rows + first;
+        RunBlock(q, keys, {head, seen, first, count, range}, {max, max + g_.q.rows}, ws, args.out<S>() + at[kYAt]);
       }
     });
   }
@@ -89,33 +99,36 @@ class AttentionForward {
     if (!copies_values_) {
       keys.v = products_.GatherRows(g_.v, v, 0, g_.keys(), nullptr);
     } else if (!same) {
-      products_.GatherSummed(g_.v, v, At<S>(ws, values_));
+      products_.GatherSummed(g_.v, v, g_.keys(), At<S>(ws, values_));
     }
     return keys;
   }
 
   // Writes the rows of a block of queries.
-  void RunBlock(const Matrix<const F>& q, const Keys& all, const ScoreBlock& b, KeyRange range, float* ws, S* y) const {
-    const ScoreRows& s = b.rows;
+  void RunBlock(const Matrix<const F>& q, const Keys& all, const HeadPart& part, const SoftmaxRows<float>& rows,
+                float* ws, S* y) const {
+    const ScoreBlock block = MakeScoreBlock(g_, part, ws + p_, stride_);
+    const ScoreRows& s = block.rows;
+    const KeyRange& range = part.keys;
     if (in_place_) {
       GetAttentionSimd<S>().multiply_transposed(q, {all.k.data + range.begin * all.k.row, all.k.row, 1},
                                                 {s.data, s.ld, 1}, s.rows, s.keys, NumGemmElements<S>(g_.k.columns));
     } else {
       products_.MultiplyPanels(q, g_.k, At<S>(ws, panels_), range, s);
     }
-    float inverse[kMaxQueries];
-    ComputeProbabilities<S>(g_, b, inverse);
+    ComputeProbabilities<S>(g_, block, rows);
     const Matrix<const F> v = {all.v.data + NumGemmElements<S>(range.begin) * all.v.row, all.v.row, 1};
     const Matrix<const float> sums =
         products_.Multiply({At<S>(ws, p_), s.ld, 1}, v, {ws + out_, out_row_, 1}, s.rows, g_.v.columns, s.keys);
     ScatterRows(
-        y_, sums, b.query, s.rows, [&](int64_t i) { return inverse[i]; }, y);
+        y_, sums, part.query, s.rows, [&](int64_t i) { return rows.inverse[i]; }, y);
   }
 
   AttentionGeometry g_;
   Heads y_;
   bool in_place_, copies_values_;
   AttentionProducts<S> products_;
+  int64_t stride_, queries_;  // between rows of scores; of a block
   int64_t rows_, panels_, values_, p_, out_, out_row_;
   size_t bytes_;
 };

@@ -3,19 +3,6 @@
 #include <algorithm>
 
 namespace onnxtrain::cpu {
-namespace {
-
-constexpr int64_t kScoresInCache = 1 << 16;  // scores of a block of queries
-
-// Returns the queries of a block. Blocks of tiles are larger, so that sums over queries stay in registers for longer.
-int64_t ChooseBlock(int64_t padded, bool tiles) {
-  const int64_t unit = tiles ? 32 : 6, most = tiles ? kMaxQueries : 48,
-                scores = tiles ? 4 * kScoresInCache : kScoresInCache;
-  return std::clamp<int64_t>(scores / std::max<int64_t>(1, padded) / unit * unit, unit, most);
-}
-
-}  // namespace
-
 Heads MakeHeads(const StridedType& t) {
   const size_t r = t.shape.size();
   return {Shape(t.strides.begin(), t.strides.end() - 2), t.shape[r - 2], t.shape[r - 1], t.strides[r - 2],
@@ -51,9 +38,6 @@ AttentionGeometry MakeAttentionGeometry(const KernelContext& c, size_t first, bo
   std::vector<Shape> strides = {Strides(batch)};
   for (const StridedType& t : operands) strides.push_back(MakeHeads(t).batch_strides);
   g.heads = MakeLoop(batch, strides);
-  const int64_t padded = PadScores(g.keys(), tiles);
-  g.stride = tiles ? AvoidSets(padded) : padded;
-  g.block = ChooseBlock(padded, tiles);
   return g;
 }
 

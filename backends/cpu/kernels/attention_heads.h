@@ -15,8 +15,6 @@
 
 namespace onnxtrain::cpu {
 
-constexpr int64_t kMaxQueries = 128;  // of a block
-
 // The geometry and operands of a kernel.
 struct AttentionGeometry {
   Heads q, k, v;
@@ -30,14 +28,8 @@ struct AttentionGeometry {
   int64_t repeats = 1;  // successive heads that share keys and values
   int64_t unit = 1;     // successive heads that one thread computes
   bool tiles = false;   // products in tiles of AMX
-  int64_t block = 0;    // queries per block
-  int64_t stride = 0;   // between rows of scores, and between those of transposed sums
 
   int64_t keys() const { return k.rows; }
-  // Returns the scores of `count` queries and a range of keys; `seen`: of the first query, or null.
-  ScoreRows MakeRows(float* data, int64_t count, KeyRange range, const KeyRange* seen) const {
-    return {data, stride, count, range.size(), PadScores(range.size(), tiles), seen, range.begin};
-  }
 };
 
 Heads MakeHeads(const StridedType& t);
@@ -77,6 +69,7 @@ struct Head {
   int64_t number = 0;
   const float* mask = nullptr;           // null: none
   const uint32_t* random_key = nullptr;  // of the dropout
+  const float* softmax = nullptr;        // of the forward pass: the maximum of each query, then the inverse sums
 };
 
 // The scores of a block of queries of a head.
@@ -90,6 +83,27 @@ struct ScoreBlock {
     return {data, g.mask_row, g.mask_column};
   }
 };
+
+// Part of one head.
+struct HeadPart {
+  const Head& head;
+  const VisibleKeys& seen;
+  int64_t query, count;  // the first query, their number
+  KeyRange keys;
+};
+
+inline KeyRange Intersect(const KeyRange& a, int64_t begin, int64_t end) {
+  return {std::max(a.begin, begin), std::min(a.end, end), a.masked};
+}
+
+// Returns the scores of this part, in rows `ld` floats apart.
+inline ScoreBlock MakeScoreBlock(const AttentionGeometry& g, const HeadPart& part, float* data, int64_t ld) {
+  const int64_t keys = part.keys.size();
+  return {.rows = {data, ld, part.count, keys, PadScores(keys, g.tiles), part.seen.From(part.query), part.keys.begin},
+          .head = part.head,
+          .query = part.query,
+          .key = part.keys.begin};
+}
 
 // Applies the dropout to rows of probabilities in place.
 void DropRows(const AttentionGeometry& g, const ScoreBlock& b, float* rows);

@@ -80,33 +80,39 @@ class AttentionProducts {
   // Returns the GemmElements of scratch memory that GatherRows needs.
   int64_t RowsScratch(const Heads& h, int64_t rows) const { return ReadsRows(h) ? 0 : Extent(rows) * Words(h.columns); }
 
-  // Copies all rows to a matrix whose rows are summed over.
-  Matrix<const F> GatherSummed(const Heads& h, const S* from, F* to) const {
-    const int64_t width = Extent(h.columns), words = NumGemmElements<S>(h.rows);
-    for (int64_t i = 0; i < words; ++i) CopySummed(h, from, i, to + i * width);
-    std::fill(to + words * width, to + Words(h.rows) * width, F(0));
+  // Copies the first `rows` rows to a matrix whose rows are summed over.
+  Matrix<const F> GatherSummed(const Heads& h, const S* from, int64_t rows, F* to) const {
+    const int64_t width = Extent(h.columns), words = NumGemmElements<S>(rows);
+    for (int64_t i = 0; i < words; ++i) CopySummed(h, from, rows, i, to + i * width);
+    std::fill(to + words * width, to + Words(rows) * width, F(0));
     return SummedAt(h, to);
   }
   // Returns the matrix that GatherSummed has copied to `at`.
   Matrix<const F> SummedAt(const Heads& h, const F* at) const { return {at, Extent(h.columns), 1}; }
-  int64_t SummedScratch(const Heads& h) const { return Words(h.rows) * Extent(h.columns); }
+  int64_t SummedScratch(const Heads& h, int64_t rows) const { return Words(rows) * Extent(h.columns); }
 
-  // Returns the transposed matrix, [columns, rows], of `rows`, those of the head `from`.
-  Matrix<const F> GatherTransposed(const Heads& h, const S* from, const Matrix<const F>& rows, F* scratch) const {
-    if constexpr (!kIsBf16<S>) return {rows.data, rows.column, rows.row};
+  // Copies the first `count` rows of the head `from` to the transposed matrix [columns, rows] that TransposedAt
+  // returns.
+  void GatherTransposed(const Heads& h, const S* from, int64_t count, F* scratch) const {
+    if constexpr (!kIsBf16<S>) return;
     if (!HasTiles()) {
-      const Matrix<const F> pairs = GatherSummed(h, from, scratch);
-      return {pairs.data, pairs.column, pairs.row};
+      GatherSummed(h, from, count, scratch);
+      return;
     }
-    const int64_t words = Words(h.rows), row = AvoidSets(words);
-    const Matrix<const F> pairs = GatherSummed(h, from, scratch + Extent(h.columns) * row);
+    const int64_t words = Words(count), row = AvoidSets(words);
+    const Matrix<const F> pairs = GatherSummed(h, from, count, scratch + Extent(h.columns) * row);
     for (int64_t i = 0; i < words; i += kTile)
       GetAttentionSimd<S>().pack_tile(pairs.data + i * pairs.row, pairs.row, kTile, h.columns, scratch + i, row);
-    return {scratch, row, 1};
   }
-  int64_t TransposedScratch(const Heads& h) const {
+  // `rows`: the rows themselves.
+  Matrix<const F> TransposedAt(const Heads& h, const Matrix<const F>& rows, int64_t count, const F* scratch) const {
+    if constexpr (!kIsBf16<S>) return {rows.data, rows.column, rows.row};
+    if (HasTiles()) return {scratch, AvoidSets(Words(count)), 1};
+    return {scratch, 1, Extent(h.columns)};
+  }
+  int64_t TransposedScratch(const Heads& h, int64_t rows) const {
     if (!kIsBf16<S>) return 0;
-    return SummedScratch(h) + (HasTiles() ? Extent(h.columns) * AvoidSets(Words(h.rows)) : 0);
+    return SummedScratch(h, rows) + (HasTiles() ? Extent(h.columns) * AvoidSets(Words(rows)) : 0);
   }
 
   // Transposes x [rows, columns] to rows `width` apart, a multiple of 16; elements after the first `rows` are zeros.
@@ -148,12 +154,12 @@ class AttentionProducts {
     }
   }
 
-  // Copies row i of `to`: row i of the head, or pairs of the rows 2i and 2i + 1.
-  static void CopySummed(const Heads& h, const S* from, int64_t i, F* to) {
+  // Copies row i of `to`: row i of the head, or pairs of the rows 2i and 2i + 1 of the first `rows`.
+  static void CopySummed(const Heads& h, const S* from, int64_t rows, int64_t i, F* to) {
     if constexpr (!kIsBf16<S>) {
       CopyRow(h, from + i * h.row, h.columns, to);
     } else {
-      const S *first = from + 2 * i * h.row, *second = 2 * i + 1 < h.rows ? first + h.row : nullptr;
+      const S *first = from + 2 * i * h.row, *second = 2 * i + 1 < rows ? first + h.row : nullptr;
       if (h.column == 1 && second != nullptr)
         return GetAttentionSimd<S>().pack_column_pairs(first, second, h.columns, to);
       for (int64_t j = 0; j < h.columns; ++j)

@@ -1,6 +1,7 @@
 // The vector functions of attention, compiled per instruction set.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <type_traits>
 
@@ -26,10 +27,11 @@ struct ScoreRows {
   const KeyRange* seen = nullptr;  // by row, counted from the first key of all; null: all keys, with the mask
   int64_t first_key = 0;
 
-  // Returns the keys that row i sees, counted from the first one of the block.
+  // Returns the keys of the block that row i sees, counted from the first one of the block.
   KeyRange Seen(int64_t i) const {
     if (seen == nullptr) return {0, keys, true};
-    return {seen[i].begin - first_key, seen[i].end - first_key, seen[i].masked};
+    const int64_t begin = std::clamp<int64_t>(seen[i].begin - first_key, 0, keys);
+    return {begin, std::clamp(seen[i].end - first_key, begin, keys), seen[i].masked};
   }
 };
 
@@ -39,10 +41,32 @@ struct ScoreMask {
   int64_t row, column;
 };
 
+// What the softmax of each row subtracts from its scores, and 1 over the sum of their exponentials.
+template <typename Float>
+struct SoftmaxRows {
+  Float *max, *inverse;
+};
+
 // Factors per score, in rows like those of the scores; null if there are none.
 struct ScoreFactors {
   const float* kept = nullptr;   // the dropout's factors of probabilities and their gradients
   const float* slope = nullptr;  // the softcap's factors of gradients of scores
+};
+
+// A block of scores in the backward pass, and the elements S that products read. Results of bf16 are pairs of adjacent
+// rows; `row` is the distance of rows, or of rows of pairs.
+template <typename S>
+struct ScoreGradients {
+  ScoreRows scores;  // q·k
+  const float* dp;   // dy·v, in rows like those of the scores
+  float scale;
+  ScoreMask mask;
+  SoftmaxRows<const float> softmax;
+  const float* dot;  // by row: Σ dy·y
+  ScoreFactors factors;
+  GemmElement<S>*p, *ds;  // kept probabilities, gradients of the scores by `scale`
+  int64_t row;
+  S* across = nullptr;  // of bf16: ds in rows of `row` elements
 };
 
 // The vector functions for operands stored as S.
@@ -57,18 +81,16 @@ struct AttentionSimd {
                               int64_t n, int64_t k);
   // Transposes up to 16 rows of x to to[columns, 16], padded with zeros; the rows of `to` are `width` apart.
   void (*pack_tile)(const F* x, int64_t row, int64_t rows, int64_t columns, F* to, int64_t width);
+  // Returns Σ x·y.
+  float (*dot)(const S* x, int64_t x_step, const S* y, int64_t y_step, int64_t n);
   // Returns the maximum over rows of Σ x²; NaN if x has one.
   float (*largest_square)(const S* x, int64_t row, int64_t column, int64_t rows, int64_t columns);
   // Replaces scores by e^(s·scale + mask − the row's maximum), as elements S from the start of each row or as floats.
-  // `inverse` is 1 over the sum of each row.
-  void (*softmax)(const ScoreRows& s, float scale, const ScoreMask& mask, float* inverse);
-  void (*softmax_floats)(const ScoreRows& s, float scale, const ScoreMask& mask, float* inverse);
+  void (*softmax)(const ScoreRows& s, float scale, const ScoreMask& mask, const SoftmaxRows<float>& rows);
+  void (*softmax_floats)(const ScoreRows& s, float scale, const ScoreMask& mask, const SoftmaxRows<float>& rows);
   // Computes s = cap·tanh(s·scale/cap). `slopes`, if not null, is 1 − tanh², in rows like those of s.
   void (*softcap)(const ScoreRows& s, float scale, float cap, float* slopes);
-  // Normalizes p to probabilities and replaces dp by the gradient of scores. For bf16, p and dp become pairs of
-  // adjacent rows, stored in place of the first one, and `across` is the gradient as pairs of adjacent columns.
-  void (*score_grads)(const ScoreRows& p, float* dp, float scale, const float* inverse, const ScoreFactors& factors,
-                      F* across);
+  void (*score_grads)(const ScoreGradients<S>& x);
   void (*scale)(const float* x, int64_t n, float by, S* to);
   // Interleaves two rows of bf16 as pairs.
   void (*pack_column_pairs)(const uint16_t* first, const uint16_t* second, int64_t n, uint32_t* to);

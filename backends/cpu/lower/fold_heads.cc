@@ -63,28 +63,83 @@ ValueId FindSumOfHeads(const Pattern& pattern, ValueId v, int64_t groups) {
   return round != nullptr && graph.type(round->outputs[0]).dtype == type.dtype ? round->outputs[0] : kNoValue;
 }
 
-// The visible keys of each mask, by value of the mask. Attention of all layers, forward and backward, shares them.
-using VisibleKeysByMask = std::map<ValueId, Val>;
+// An attention whose gradient reads its result and softmax.
+struct Forward {
+  HeadOperand y;
+  Val softmax;
+  Attrs attrs;
+};
+
+// What attention of all layers shares.
+struct Shared {
+  std::map<ValueId, Val> visible;                   // the visible keys of each mask
+  std::map<std::vector<ValueId>, Forward> forward;  // by inputs
+};
 
 class HeadFolder {
  public:
-  HeadFolder(Rewriter& r, const Pattern& pattern, const Node& node, VisibleKeysByMask* visible)
-      : r_(r), pattern_(pattern), node_(node), mask_(MaskIndex(StrCat("cpu.", node.op))), visible_(*visible) {
+  HeadFolder(Rewriter& r, const Pattern& pattern, const Node& node, Shared* shared)
+      : r_(r),
+        pattern_(pattern),
+        node_(node),
+        first_(node.op == "AttentionGrad" ? 1 : 0),
+        mask_(first_ + 3),
+        shared_(*shared) {
     FindGroups();
   }
 
-  Vals Fold() {
-    for (size_t i = 0; i < node_.inputs.size(); ++i) AddOperand(i);
+  Vals Fold() { return IsBackward() ? FoldBackward() : FoldForward(node_.outputs[0]); }
+
+ private:
+  static constexpr size_t kSoftmax = 8;  // among the inputs of cpu.AttentionGrad
+
+  void Add(const Perm& perm) { perms_.insert(perms_.end(), perm.begin(), perm.end()); }
+
+  bool IsBackward() const { return first_ == 1; }
+
+  // Emits cpu.Attention with the result `y`, or with one that has heads as queries if that is kNoValue. The gradient
+  // finds it by its inputs.
+  Vals FoldForward(ValueId y) {
+    for (size_t i = first_; i < node_.inputs.size(); ++i) AddOperand(i);
     AddVisibleKeys();
+    const auto perm = y == kNoValue ? std::nullopt : FindUserPerm(pattern_, y);
+    const Perm of_y = perm.value_or(IdentityPerm(pattern_.graph().type(node_.inputs[first_]).rank()));
+    Add(of_y);
+    Vals outputs = Emit("cpu.Attention");
+    if (!r_.b().status().ok()) return outputs;
+    const std::vector<ValueId> inputs(node_.inputs.begin() + first_, node_.inputs.end());
+    shared_.forward[inputs] = {{outputs[0], InversePerm(of_y)}, outputs[1], node_.attrs};
+    outputs.resize(1);
+    if (perm) Replace(outputs.data(), pattern_.users(y));
+    return outputs;
+  }
+
+  // Returns the attention of this gradient, a new one if no node computes it.
+  Forward FindForward() {
+    const std::vector<ValueId> inputs(node_.inputs.begin() + first_, node_.inputs.end());
+    const auto found = shared_.forward.find(inputs);
+    if (found != shared_.forward.end() && found->second.attrs == node_.attrs) return found->second;
+    HeadFolder(r_, pattern_, node_, &shared_).FoldForward(kNoValue);
+    return shared_.forward[inputs];
+  }
+
+  Vals FoldBackward() {
+    const Forward forward = FindForward();
+    if (!r_.b().status().ok()) return {};
+    AddOperand(0);
+    operands_.push_back(forward.y.value);
+    Add(forward.y.perm);
+    for (size_t i = first_; i < node_.inputs.size(); ++i) AddOperand(i);
+    AddVisibleKeys();
+    operands_.resize(kSoftmax);
+    operands_.push_back(forward.softmax);
     std::vector<bool> transposed;
     for (size_t o = 0; o < node_.outputs.size(); ++o) {
       const auto perm = IsSummed(o) ? std::nullopt : FindUserPerm(pattern_, node_.outputs[o]);
-      Add(perm.value_or(IdentityPerm(r_.from().type(node_.outputs[o]).rank())));
+      Add(perm.value_or(IdentityPerm(pattern_.graph().type(node_.outputs[o]).rank())));
       transposed.push_back(perm.has_value());
     }
-    Attrs attrs = node_.attrs;
-    attrs.Set("perms", perms_);
-    Vals outputs = r_.b().Ops(StrCat("cpu.", node_.op), operands_, std::move(attrs));
+    Vals outputs = Emit("cpu.AttentionGrad");
     if (!r_.b().status().ok()) return outputs;
     for (size_t o = 0; o < outputs.size(); ++o) {
       if (transposed[o]) Replace(&outputs[o], pattern_.users(node_.outputs[o]));
@@ -93,8 +148,11 @@ class HeadFolder {
     return outputs;
   }
 
- private:
-  void Add(const Perm& perm) { perms_.insert(perms_.end(), perm.begin(), perm.end()); }
+  Vals Emit(const char* op) {
+    Attrs attrs = node_.attrs;
+    attrs.Set("perms", perms_);
+    return r_.b().Ops(op, operands_, std::move(attrs));
+  }
 
   // Finds keys and values that are repeated alike and, in the backward pass, the sums of their gradients.
   void FindGroups() {
@@ -121,18 +179,21 @@ class HeadFolder {
     Add(operand.perm);
   }
 
+  // Adds them after the key of a dropout, which may be absent.
   void AddVisibleKeys() {
     const ValueId mask = mask_ < node_.inputs.size() ? node_.inputs[mask_] : kNoValue;
     if (mask == kNoValue) return;
     const Graph& graph = pattern_.graph();
-    const Shape &shape = graph.type(mask).shape, &q = graph.type(node_.inputs[mask_ - 3]).shape,
-                &k = graph.type(node_.inputs[mask_ - 2]).shape;
+    const Shape &shape = graph.type(mask).shape, &q = graph.type(node_.inputs[first_]).shape,
+                &k = graph.type(node_.inputs[first_ + 1]).shape;
     const size_t rank = shape.size();
     const bool by_query = rank >= 2 && shape[rank - 2] == q[q.size() - 2] && shape[rank - 1] == k[k.size() - 2];
     if (!by_query || shape[rank - 2] == 1 || shape[rank - 1] == 1) return;
-    Val& visible = visible_[mask];
-    if (!visible) visible = r_.b().Op("cpu.VisibleKeys", {operands_[mask_]});
-    operands_.resize(mask_ + 2);
+    const bool has_key = node_.inputs.size() > mask_ + 1;
+    const Val floats = operands_[operands_.size() - (has_key ? 2 : 1)];
+    Val& visible = shared_.visible[mask];
+    if (!visible) visible = r_.b().Op("cpu.VisibleKeys", {floats});
+    if (!has_key) operands_.emplace_back();
     operands_.push_back(visible);
   }
 
@@ -156,8 +217,8 @@ class HeadFolder {
   Rewriter& r_;
   const Pattern& pattern_;
   const Node& node_;
-  const size_t mask_;
-  VisibleKeysByMask& visible_;
+  const size_t first_, mask_;  // the query and the mask among the inputs
+  Shared& shared_;
   std::vector<ValueId> repeated_;  // keys and values, if they are repeated
   std::vector<ValueId> sums_;      // of their gradients
   Vals operands_;
@@ -189,10 +250,10 @@ bool CanFoldHeadTransposes(const Graph& graph, const Node& node) {
 
 absl::StatusOr<Graph> FoldHeadTransposes(const Graph& graph) {
   const Pattern pattern(graph);
-  VisibleKeysByMask visible;
+  Shared shared;
   return Rewrite(graph, [&](Rewriter& r, const Node& node) -> std::optional<Vals> {
     if (!CanFoldHeadTransposes(graph, node)) return std::nullopt;
-    return HeadFolder(r, pattern, node, &visible).Fold();
+    return HeadFolder(r, pattern, node, &shared).Fold();
   });
 }
 

@@ -42,18 +42,14 @@ Val Reinterpret(Val x, const Type& type);
 Val ToNhwc(Val x);
 Val ToNchw(Val x);
 
-// Returns the index of the mask among the inputs of Attention, AttentionGrad or their cpu variants. The mask is not
-// permuted.
-size_t MaskIndex(std::string_view op);
-
 // The extents and strides of an operand of Attention (batch…, rows, columns).
 struct StridedType {
   Shape shape, strides;
 };
 
-// Returns the inputs of cpu.Attention or cpu.AttentionGrad up to the mask (a scalar if absent), then the outputs. Where
-// heads of keys serve several of queries, the heads are two axes, and operands of keys have the stride 0 along the
-// last.
+// Returns the inputs of cpu.Attention or cpu.AttentionGrad up to the mask (a scalar if absent), then the outputs that
+// have heads. Where heads of keys serve several of queries, the heads are two axes, and operands of keys have the
+// stride 0 along the last.
 std::vector<StridedType> GetHeadOperands(const KernelContext& c);
 
 // The program of a cpu.Fused node: elementwise instructions over slots. Slots 0, 1, … are the inputs of the node, the
