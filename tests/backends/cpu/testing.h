@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <hwy/highway.h>
 
+#include <algorithm>
+#include <cmath>
 #include <map>
 #include <memory>
 #include <random>
@@ -59,6 +61,18 @@ inline HostTensor RandomTensor(const Type& type, std::mt19937& random, double lo
                                                : std::floor(x));
   }
   return tensor;
+}
+
+// Compares elements relative to the larger of the wanted value and `scale`.
+inline void ExpectClose(const HostTensor& got, const HostTensor& want, double tolerance, double scale) {
+  ASSERT_EQ(got.type(), want.type());
+  for (int64_t i = 0; i < got.size(); ++i) {
+    const double a = got.At(i), b = want.At(i);
+    if (std::isnan(a) && std::isnan(b)) continue;
+    if (a == b) continue;
+    ASSERT_LE(std::abs(a - b), tolerance * std::max(std::abs(b), scale))
+        << "element " << i << ": " << a << " for " << b;
+  }
 }
 
 // Calls f for every instruction set that vector kernels are compiled for and that this processor has. Kernels take
