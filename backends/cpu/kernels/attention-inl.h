@@ -61,14 +61,22 @@ float ExpRow(float* s, int64_t begin, int64_t end, float max) {
   return hn::GetLane(hn::SumOfLanes(VecF32::Tag(), sum.v));
 }
 
-// The elements of a row of scores that a query sees, in whole vectors.
-struct SeenLanes {
+// Elements of a row of scores, whole vectors.
+struct Lanes {
   int64_t begin, end;
-
-  SeenLanes(const ScoreRows& r, int64_t i) : SeenLanes(r.Seen(i)) {}
-  explicit SeenLanes(const KeyRange& seen)
-      : begin(seen.begin / kVecLanes * kVecLanes), end((seen.end + kVecLanes - 1) / kVecLanes * kVecLanes) {}
 };
+
+// Returns the elements that a query sees.
+inline Lanes SeenLanes(const KeyRange& seen) {
+  return {seen.begin / kVecLanes * kVecLanes, (seen.end + kVecLanes - 1) / kVecLanes * kVecLanes};
+}
+
+// Writes zeros to the elements of a row of n that are not in `lanes`.
+template <typename T>
+void ClearOutside(Lanes lanes, int64_t n, T* row) {
+  __builtin_memset(row, 0, lanes.begin * sizeof(T));
+  __builtin_memset(row + lanes.end, 0, (n - lanes.end) * sizeof(T));
+}
 
 template <typename S, bool kBrief>
 void Softmax(const ScoreRows& r, float scale, const ScoreMask& mask, const SoftmaxRows<float>& rows) {
@@ -76,14 +84,13 @@ void Softmax(const ScoreRows& r, float scale, const ScoreMask& mask, const Softm
     float* s = r.data + i * r.ld;
     S* p = reinterpret_cast<S*>(s);
     const KeyRange seen = r.Seen(i);
-    const SeenLanes lanes(seen);
+    const Lanes lanes = SeenLanes(seen);
     const float* added = mask.data == nullptr || !seen.masked ? nullptr : mask.data + i * mask.row;
     const float max = ScaleAndMask(s, lanes.begin, seen.end, scale, added, mask.column);
     const bool hidden = max == -kInf;  // all keys are hidden: exponentials and result are zeros
     rows.max[i] = hidden ? 0.0f : max;
     rows.inverse[i] = 1.0f / (ExpRow<S, kBrief>(s, lanes.begin, lanes.end, rows.max[i]) + (hidden ? 1.0f : 0.0f));
-    __builtin_memset(p, 0, lanes.begin * sizeof(S));
-    __builtin_memset(p + lanes.end, 0, (r.padded - lanes.end) * sizeof(S));
+    ClearOutside(lanes, r.padded, p);
   }
 }
 
@@ -114,7 +121,7 @@ class GradRow {
         inverse_(x.softmax.inverse[i]),
         dot_(x.dot[i]),
         seen_(x.scores.Seen(i)),
-        lanes_(seen_) {
+        lanes_(SeenLanes(seen_)) {
     if (x.mask.data == nullptr || !seen_.masked) return;
     const float* mask = x.mask.data + i * x.mask.row;
     if (x.mask.column == 0) {
@@ -124,9 +131,9 @@ class GradRow {
     }
   }
 
-  const SeenLanes& lanes() const { return lanes_; }
+  Lanes lanes() const { return lanes_; }
   // Returns the lanes all of whose keys the query sees, or the mask hides.
-  KeyRange whole() const { return {lanes_.begin, std::max(lanes_.begin, seen_.end / kVecLanes * kVecLanes), 0}; }
+  Lanes whole() const { return {lanes_.begin, std::max(lanes_.begin, seen_.end / kVecLanes * kVecLanes)}; }
 
   template <bool kBrief>
   [[gnu::always_inline]] VecF32 P(int64_t j) const {
@@ -160,7 +167,7 @@ class GradRow {
   const float *s_, *dp_, *kept_, *slope_, *mask_ = nullptr;
   float scale_, max_, inverse_, dot_, added_ = 0;
   KeyRange seen_;
-  SeenLanes lanes_;
+  Lanes lanes_;
 };
 
 // Returns P of whole or partial lanes.
@@ -172,18 +179,11 @@ template <bool kWhole, bool kBrief, typename Row>
 
 // Calls step(j, whole) for all vectors of `lanes`; std::true_type: both rows have whole lanes there.
 template <typename Step>
-[[gnu::always_inline]] inline void ForLanes(KeyRange lanes, KeyRange whole, Step step) {
+[[gnu::always_inline]] inline void ForLanes(Lanes lanes, Lanes whole, Step step) {
   int64_t j = lanes.begin;
   for (; j < std::min(whole.begin, lanes.end); j += kVecLanes) step(j, std::false_type());
   for (; j < whole.end; j += kVecLanes) step(j, std::true_type());
   for (; j < lanes.end; j += kVecLanes) step(j, std::false_type());
-}
-
-// Writes zeros to the elements of a row of n that are not in `lanes`.
-template <typename T>
-void ClearOutside(KeyRange lanes, int64_t n, T* row) {
-  __builtin_memset(row, 0, lanes.begin * sizeof(T));
-  __builtin_memset(row + lanes.end, 0, (n - lanes.end) * sizeof(T));
 }
 
 template <bool kBrief, bool kHasFactors>
@@ -191,14 +191,13 @@ void ScoreGradRows(const ScoreGradients<float>& x) {
   for (int64_t i = 0; i < x.scores.rows; ++i) {
     float *p = x.p + i * x.row, *ds = x.ds + i * x.row;
     const GradRow<float, kHasFactors> row(x, i);
-    const KeyRange lanes{row.lanes().begin, row.lanes().end, 0};
-    ForLanes(lanes, row.whole(), [&](int64_t j, auto whole) {
+    ForLanes(row.lanes(), row.whole(), [&](int64_t j, auto whole) {
       const VecF32 y = ProbabilityAt<decltype(whole)::value, kBrief>(row, j);
       row.Kept(j, y).Store(p + j);
       row.Score(j, y).Store(ds + j);
     });
-    ClearOutside(lanes, x.scores.padded, p);
-    ClearOutside(lanes, x.scores.padded, ds);
+    ClearOutside(row.lanes(), x.scores.padded, p);
+    ClearOutside(row.lanes(), x.scores.padded, ds);
   }
 }
 
@@ -211,10 +210,10 @@ void ScoreGradRows(const ScoreGradients<uint16_t>& x) {
     uint16_t *across = x.across + i * x.row, *next = across + x.row;
     const bool both = i + 1 < x.scores.rows;
     const Row first(x, i), second(x, both ? i + 1 : i);
-    const KeyRange lanes{std::min(first.lanes().begin, second.lanes().begin),
-                         std::max(first.lanes().end, second.lanes().end), 0};
-    const KeyRange whole{std::max(first.whole().begin, second.whole().begin),
-                         both ? std::min(first.whole().end, second.whole().end) : 0, 0};
+    const Lanes lanes{std::min(first.lanes().begin, second.lanes().begin),
+                      std::max(first.lanes().end, second.lanes().end)};
+    const Lanes whole{std::max(first.whole().begin, second.whole().begin),
+                      both ? std::min(first.whole().end, second.whole().end) : 0};
     ForLanes(lanes, whole, [&](int64_t j, auto is_whole) {
       constexpr bool kWhole = decltype(is_whole)::value;
       const VecF32 y = ProbabilityAt<kWhole, kBrief>(first, j),
