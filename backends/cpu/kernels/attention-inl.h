@@ -31,7 +31,7 @@ float ScaleAndMask(float* s, int64_t begin, int64_t n, float scale, const float*
 }
 
 // Returns e^x with a relative error of 1e-4, less than results of bf16 show (a minimax fit of 2^f by Lawson's
-// algorithm). e^0 is 1, so that the gradient of a single score is 0; the result is arbitrary for x < −87.
+// algorithm). e^0 is 1; the result is arbitrary for x < −87.
 [[gnu::always_inline]] inline VecF32 BriefExp(VecF32 x) {
   constexpr float kLog2E = 1.44269504088896341f, kInteger = 12582912.0f;  // 1.5·2^23: the low bits are an integer
   const VecF32 shifted = Fma(x, kLog2E, kInteger);
@@ -107,8 +107,9 @@ void CapRows(const ScoreRows& r, float scale, float cap, float* slopes) {
 }
 
 // One row of the backward pass: the probabilities P = e^(s·scale + mask − max)·inverse and the gradients of the scores
-// by `scale`, slope∘P∘(kept∘dp − dot). The gradient of the values reads kept∘P.
-template <typename S, bool kHasFactors>
+// by `scale`, slope∘P∘(kept∘dp − dot). The gradient of the values reads kept∘P. `dot` is Σ dy·y, or Σ P∘kept∘dp of a
+// row that is whole: few keys show that y is rounded, and the gradient of a single score is exactly zero.
+template <typename S, bool kBrief, bool kHasFactors>
 class GradRow {
  public:
   GradRow(const ScoreGradients<S>& x, int64_t i)
@@ -122,40 +123,49 @@ class GradRow {
         dot_(x.dot[i]),
         seen_(x.scores.Seen(i)),
         lanes_(SeenLanes(seen_)) {
-    if (x.mask.data == nullptr || !seen_.masked) return;
-    const float* mask = x.mask.data + i * x.mask.row;
-    if (x.mask.column == 0) {
-      added_ = mask[0];
-    } else {
-      mask_ = mask;
+    if (x.mask.data != nullptr && seen_.masked) {
+      const float* mask = x.mask.data + i * x.mask.row;
+      if (x.mask.column == 0) {
+        added_ = mask[0];
+      } else {
+        mask_ = mask;
+      }
     }
+    if (x.scores.IsWhole(i, x.has_all_keys)) dot_ = Dot();
   }
 
   Lanes lanes() const { return lanes_; }
   // Returns the lanes all of whose keys the query sees, or the mask hides.
   Lanes whole() const { return {lanes_.begin, std::max(lanes_.begin, seen_.end / kVecLanes * kVecLanes)}; }
 
-  template <bool kBrief>
   [[gnu::always_inline]] VecF32 P(int64_t j) const {
     const VecF32 added = mask_ == nullptr ? added_ : VecF32::Load(mask_ + j);
-    return ExpOfScore<kBrief>(Fma(VecF32::Load(s_ + j), scale_, added) - max_) * inverse_;
+    return At(j, added);
   }
   // Returns zero for keys that the query does not see. Does not read the mask after them.
-  template <bool kBrief>
   VecF32 PartOfP(int64_t j) const {
     if (j < lanes_.begin || j >= lanes_.end) return 0.0f;
-    if (j + kVecLanes <= seen_.end) return P<kBrief>(j);
+    if (j + kVecLanes <= seen_.end) return P(j);
     float added[kVecLanes] = {};
     for (int64_t i = 0; i < seen_.end - j; ++i) added[i] = mask_ == nullptr ? added_ : mask_[j + i];
-    const VecF32 p = ExpOfScore<kBrief>(Fma(VecF32::Load(s_ + j), scale_, VecF32::Load(added)) - max_) * inverse_;
-    return hn::IfThenElseZero(hn::FirstN(VecF32::Tag(), seen_.end - j), p.v);
+    return hn::IfThenElseZero(hn::FirstN(VecF32::Tag(), seen_.end - j), At(j, VecF32::Load(added)).v);
   }
   [[gnu::always_inline]] VecF32 Kept(int64_t j, VecF32 p) const { return Times(kept_, j, p); }
   [[gnu::always_inline]] VecF32 Score(int64_t j, VecF32 p) const {
-    return Times(slope_, j, p * (Times(kept_, j, VecF32::Load(dp_ + j)) - dot_));
+    return Times(slope_, j, p * (Kept(j, VecF32::Load(dp_ + j)) - dot_));
   }
 
  private:
+  float Dot() const {
+    VecF32 sum;
+    for (int64_t j = lanes_.begin; j < lanes_.end; j += kVecLanes)
+      sum = Fma(PartOfP(j), Kept(j, VecF32::Load(dp_ + j)), sum);
+    return hn::GetLane(hn::SumOfLanes(VecF32::Tag(), sum.v));
+  }
+  // Rounds as ScaleAndMask does: beside a mask of −1e9, other roundings would differ by 64.
+  [[gnu::always_inline]] VecF32 At(int64_t j, VecF32 added) const {
+    return ExpOfScore<kBrief>(VecF32::Load(s_ + j) * scale_ + added - max_) * inverse_;
+  }
   static const float* RowOf(const float* factors, const ScoreGradients<S>& x, int64_t i) {
     return factors == nullptr ? nullptr : factors + i * x.scores.ld;
   }
@@ -171,10 +181,10 @@ class GradRow {
 };
 
 // Returns P of whole or partial lanes.
-template <bool kWhole, bool kBrief, typename Row>
+template <bool kWhole, typename Row>
 [[gnu::always_inline]] inline VecF32 ProbabilityAt(const Row& row, int64_t j) {
-  if constexpr (kWhole) return row.template P<kBrief>(j);
-  return row.template PartOfP<kBrief>(j);
+  if constexpr (kWhole) return row.P(j);
+  return row.PartOfP(j);
 }
 
 // Calls step(j, whole) for all vectors of `lanes`; std::true_type: both rows have whole lanes there.
@@ -190,9 +200,9 @@ template <bool kBrief, bool kHasFactors>
 void ScoreGradRows(const ScoreGradients<float>& x) {
   for (int64_t i = 0; i < x.scores.rows; ++i) {
     float *p = x.p + i * x.row, *ds = x.ds + i * x.row;
-    const GradRow<float, kHasFactors> row(x, i);
+    const GradRow<float, kBrief, kHasFactors> row(x, i);
     ForLanes(row.lanes(), row.whole(), [&](int64_t j, auto whole) {
-      const VecF32 y = ProbabilityAt<decltype(whole)::value, kBrief>(row, j);
+      const VecF32 y = ProbabilityAt<decltype(whole)::value>(row, j);
       row.Kept(j, y).Store(p + j);
       row.Score(j, y).Store(ds + j);
     });
@@ -204,7 +214,7 @@ void ScoreGradRows(const ScoreGradients<float>& x) {
 // A last row without another one is paired with zeros.
 template <bool kBrief, bool kHasFactors>
 void ScoreGradRows(const ScoreGradients<uint16_t>& x) {
-  using Row = GradRow<uint16_t, kHasFactors>;
+  using Row = GradRow<uint16_t, kBrief, kHasFactors>;
   for (int64_t i = 0; i < x.scores.rows; i += 2) {
     uint32_t *p = x.p + i / 2 * x.row, *ds = x.ds + i / 2 * x.row;
     uint16_t *across = x.across + i * x.row, *next = across + x.row;
@@ -216,8 +226,7 @@ void ScoreGradRows(const ScoreGradients<uint16_t>& x) {
                       both ? std::min(first.whole().end, second.whole().end) : 0};
     ForLanes(lanes, whole, [&](int64_t j, auto is_whole) {
       constexpr bool kWhole = decltype(is_whole)::value;
-      const VecF32 y = ProbabilityAt<kWhole, kBrief>(first, j),
-                   z = kWhole || both ? ProbabilityAt<kWhole, kBrief>(second, j) : 0.0f;
+      const VecF32 y = ProbabilityAt<kWhole>(first, j), z = kWhole || both ? ProbabilityAt<kWhole>(second, j) : 0.0f;
       TwoRows(first.Kept(j, y), second.Kept(j, z)).Pairs().Store(p + j);
       const TwoRows grads(first.Score(j, y), second.Score(j, z));
       grads.Pairs().Store(ds + j);

@@ -63,7 +63,7 @@ class AttentionGrad {
       const Head head{.number = at[0],
                       .mask = g_.has_mask ? args.in(kFirst + 3) + at[kFirst + 4] : nullptr,
                       .random_key = g_.dropout ? args.in<uint32_t>(kFirst + 4) : nullptr,
-                      .softmax = args.in(kFirst + 6) + 2 * at[0] * g_.q.rows};
+                      .softmax = args.in(kSoftmaxInput) + 2 * at[0] * g_.q.rows};
       const QueryRows rows = Gather(args, at, ws, same);
       if (!AddsInPlace() || !same) std::fill_n(sums, sums_, 0.0f);
       RunHead(rows, head, seen, ws, sums, args.out<S>(0) + at[kOutputsAt]);
@@ -217,6 +217,7 @@ class AttentionGrad {
                                        .mask = block.mask(g_),
                                        .softmax = {max, max + g_.q.rows},
                                        .dot = ws + dot_ + part.query,
+                                       .has_all_keys = part.keys.size() == g_.keys(),
                                        .factors = factors,
                                        .p = At<S>(ws, p_) + at,
                                        .ds = At<S>(ws, ds_) + at,

@@ -27,6 +27,10 @@ struct ScoreRows {
   const KeyRange* seen = nullptr;  // by row, counted from the first key of all; null: all keys, with the mask
   int64_t first_key = 0;
 
+  // Returns true if row i sees no keys outside the block.
+  bool IsWhole(int64_t i, bool has_all_keys) const {
+    return seen == nullptr ? has_all_keys : seen[i].begin >= first_key && seen[i].end <= first_key + keys;
+  }
   // Returns the keys of the block that row i sees, counted from the first one of the block.
   KeyRange Seen(int64_t i) const {
     if (seen == nullptr) return {0, keys, true};
@@ -41,7 +45,8 @@ struct ScoreMask {
   int64_t row, column;
 };
 
-// What the softmax of each row subtracts from its scores, and 1 over the sum of their exponentials.
+// By row: the maximum of the scores, 0 if all keys are hidden, and 1 over the sum of the exponentials of scores −
+// maximum.
 template <typename Float>
 struct SoftmaxRows {
   Float *max, *inverse;
@@ -62,7 +67,8 @@ struct ScoreGradients {
   float scale;
   ScoreMask mask;
   SoftmaxRows<const float> softmax;
-  const float* dot;  // by row: Σ dy·y
+  const float* dot;   // by row: Σ dy·y
+  bool has_all_keys;  // the block, if rows do not name the keys that they see
   ScoreFactors factors;
   GemmElement<S>*p, *ds;  // kept probabilities, gradients of the scores by `scale`
   int64_t row;

@@ -70,7 +70,7 @@ struct Forward {
   Attrs attrs;
 };
 
-// What attention of all layers shares.
+// The values that attention of several layers reads.
 struct Shared {
   std::map<ValueId, Val> visible;                   // the visible keys of each mask
   std::map<std::vector<ValueId>, Forward> forward;  // by inputs
@@ -91,8 +91,6 @@ class HeadFolder {
   Vals Fold() { return IsBackward() ? FoldBackward() : FoldForward(node_.outputs[0]); }
 
  private:
-  static constexpr size_t kSoftmax = 8;  // among the inputs of cpu.AttentionGrad
-
   void Add(const Perm& perm) { perms_.insert(perms_.end(), perm.begin(), perm.end()); }
 
   bool IsBackward() const { return first_ == 1; }
@@ -131,7 +129,7 @@ class HeadFolder {
     Add(forward.y.perm);
     for (size_t i = first_; i < node_.inputs.size(); ++i) AddOperand(i);
     AddVisibleKeys();
-    operands_.resize(kSoftmax);
+    operands_.resize(kSoftmaxInput);
     operands_.push_back(forward.softmax);
     std::vector<bool> transposed;
     for (size_t o = 0; o < node_.outputs.size(); ++o) {

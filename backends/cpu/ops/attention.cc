@@ -135,7 +135,8 @@ TypesOr InferHeadTypes(const TypeContext& c) {
   if (IsBackward(c.op)) {
     if (operands.shape(1) != operands.shape(0) || c.in(1).dtype != c.in(0).dtype)
       return Invalid("the result ", ToString(c.in(1)), " of the gradient ", ToString(c.in(0)));
-    if (!c.has(mask + 3) || c.in(mask + 3) != softmax) return Invalid("expected the softmax ", ToString(softmax));
+    if (!c.has(kSoftmaxInput) || c.in(kSoftmaxInput) != softmax)
+      return Invalid("expected the softmax ", ToString(softmax));
   }
   for (size_t o = 1; o < outputs && operands.groups() > 0; ++o) CountHeads(types[o].shape) = operands.groups();
   ASSIGN_OR_RETURN(types, Transposed(std::move(types), outputs, mask, c.attrs));

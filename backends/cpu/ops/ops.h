@@ -42,6 +42,9 @@ Val Reinterpret(Val x, const Type& type);
 Val ToNhwc(Val x);
 Val ToNchw(Val x);
 
+// The index of the forward pass's softmax among the inputs of cpu.AttentionGrad.
+constexpr size_t kSoftmaxInput = 8;
+
 // The extents and strides of an operand of Attention (batch…, rows, columns).
 struct StridedType {
   Shape shape, strides;
