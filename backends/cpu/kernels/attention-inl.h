@@ -106,9 +106,18 @@ void CapRows(const ScoreRows& r, float scale, float cap, float* slopes) {
   }
 }
 
+// Calls step(j, whole) for all vectors of `lanes`; std::true_type: both rows have whole lanes there.
+template <typename Step>
+[[gnu::always_inline]] inline void ForLanes(Lanes lanes, Lanes whole, Step step) {
+  int64_t j = lanes.begin;
+  for (; j < std::min(whole.begin, lanes.end); j += kVecLanes) step(j, std::false_type());
+  for (; j < whole.end; j += kVecLanes) step(j, std::true_type());
+  for (; j < lanes.end; j += kVecLanes) step(j, std::false_type());
+}
+
 // One row of the backward pass: the probabilities P = e^(s·scale + mask − max)·inverse and the gradients of the scores
 // by `scale`, slope∘P∘(kept∘dp − dot). The gradient of the values reads kept∘P. `dot` is Σ dy·y, or Σ P∘kept∘dp of a
-// row that is whole: few keys show that y is rounded, and the gradient of a single score is exactly zero.
+// row that sees few keys, where the rounding of y shows: the gradient of a single score is exactly zero.
 template <typename S, bool kBrief, bool kHasFactors>
 class GradRow {
  public:
@@ -131,16 +140,36 @@ class GradRow {
         mask_ = mask;
       }
     }
-    if (x.scores.IsWhole(i, x.has_all_keys)) dot_ = Dot();
+    if (seen_.size() <= kFewKeys && x.scores.IsWhole(i, x.has_all_keys)) dot_ = Dot();
   }
 
   Lanes lanes() const { return lanes_; }
   // Returns the lanes all of whose keys the query sees, or the mask hides.
   Lanes whole() const { return {lanes_.begin, std::max(lanes_.begin, seen_.end / kVecLanes * kVecLanes)}; }
 
+  // Returns P of whole lanes, or of any.
+  template <bool kWhole>
+  [[gnu::always_inline]] VecF32 ProbabilityAt(int64_t j) const {
+    if constexpr (kWhole) return P(j);
+    return PartOfP(j);
+  }
+  [[gnu::always_inline]] VecF32 Kept(int64_t j, VecF32 p) const { return Times(kept_, j, p); }
+  [[gnu::always_inline]] VecF32 Score(int64_t j, VecF32 p) const {
+    return Times(slope_, j, p * (Kept(j, VecF32::Load(dp_ + j)) - dot_));
+  }
+
+ private:
+  static constexpr int64_t kFewKeys = 16;
+
+  float Dot() const {
+    VecF32 sum;
+    ForLanes(lanes_, whole(), [&](int64_t j, auto is_whole) {
+      sum = Fma(ProbabilityAt<decltype(is_whole)::value>(j), Kept(j, VecF32::Load(dp_ + j)), sum);
+    });
+    return hn::GetLane(hn::SumOfLanes(VecF32::Tag(), sum.v));
+  }
   [[gnu::always_inline]] VecF32 P(int64_t j) const {
-    const VecF32 added = mask_ == nullptr ? added_ : VecF32::Load(mask_ + j);
-    return At(j, added);
+    return At(j, mask_ == nullptr ? added_ : VecF32::Load(mask_ + j));
   }
   // Returns zero for keys that the query does not see. Does not read the mask after them.
   VecF32 PartOfP(int64_t j) const {
@@ -149,18 +178,6 @@ class GradRow {
     float added[kVecLanes] = {};
     for (int64_t i = 0; i < seen_.end - j; ++i) added[i] = mask_ == nullptr ? added_ : mask_[j + i];
     return hn::IfThenElseZero(hn::FirstN(VecF32::Tag(), seen_.end - j), At(j, VecF32::Load(added)).v);
-  }
-  [[gnu::always_inline]] VecF32 Kept(int64_t j, VecF32 p) const { return Times(kept_, j, p); }
-  [[gnu::always_inline]] VecF32 Score(int64_t j, VecF32 p) const {
-    return Times(slope_, j, p * (Kept(j, VecF32::Load(dp_ + j)) - dot_));
-  }
-
- private:
-  float Dot() const {
-    VecF32 sum;
-    for (int64_t j = lanes_.begin; j < lanes_.end; j += kVecLanes)
-      sum = Fma(PartOfP(j), Kept(j, VecF32::Load(dp_ + j)), sum);
-    return hn::GetLane(hn::SumOfLanes(VecF32::Tag(), sum.v));
   }
   // Rounds as ScaleAndMask does: beside a mask of −1e9, other roundings would differ by 64.
   [[gnu::always_inline]] VecF32 At(int64_t j, VecF32 added) const {
@@ -180,29 +197,13 @@ class GradRow {
   Lanes lanes_;
 };
 
-// Returns P of whole or partial lanes.
-template <bool kWhole, typename Row>
-[[gnu::always_inline]] inline VecF32 ProbabilityAt(const Row& row, int64_t j) {
-  if constexpr (kWhole) return row.P(j);
-  return row.PartOfP(j);
-}
-
-// Calls step(j, whole) for all vectors of `lanes`; std::true_type: both rows have whole lanes there.
-template <typename Step>
-[[gnu::always_inline]] inline void ForLanes(Lanes lanes, Lanes whole, Step step) {
-  int64_t j = lanes.begin;
-  for (; j < std::min(whole.begin, lanes.end); j += kVecLanes) step(j, std::false_type());
-  for (; j < whole.end; j += kVecLanes) step(j, std::true_type());
-  for (; j < lanes.end; j += kVecLanes) step(j, std::false_type());
-}
-
 template <bool kBrief, bool kHasFactors>
 void ScoreGradRows(const ScoreGradients<float>& x) {
   for (int64_t i = 0; i < x.scores.rows; ++i) {
     float *p = x.p + i * x.row, *ds = x.ds + i * x.row;
     const GradRow<float, kBrief, kHasFactors> row(x, i);
     ForLanes(row.lanes(), row.whole(), [&](int64_t j, auto whole) {
-      const VecF32 y = ProbabilityAt<decltype(whole)::value>(row, j);
+      const VecF32 y = row.template ProbabilityAt<decltype(whole)::value>(j);
       row.Kept(j, y).Store(p + j);
       row.Score(j, y).Store(ds + j);
     });
@@ -226,7 +227,8 @@ void ScoreGradRows(const ScoreGradients<uint16_t>& x) {
                       both ? std::min(first.whole().end, second.whole().end) : 0};
     ForLanes(lanes, whole, [&](int64_t j, auto is_whole) {
       constexpr bool kWhole = decltype(is_whole)::value;
-      const VecF32 y = ProbabilityAt<kWhole>(first, j), z = kWhole || both ? ProbabilityAt<kWhole>(second, j) : 0.0f;
+      const VecF32 y = first.template ProbabilityAt<kWhole>(j),
+                   z = kWhole || both ? second.template ProbabilityAt<kWhole>(j) : 0.0f;
       TwoRows(first.Kept(j, y), second.Kept(j, z)).Pairs().Store(p + j);
       const TwoRows grads(first.Score(j, y), second.Score(j, z));
       grads.Pairs().Store(ds + j);
